@@ -1,0 +1,60 @@
+# Every target sets itself up: it makes .venv with the package, its development tools, and CuPy
+# where there is an NVIDIA driver. It takes Python 3.11 or newer, and make.
+
+# The first Python that is new enough. `make PYTHON=/path/to/python3.12` chooses another.
+PYTHON := $(shell for python in python3 python3.13 python3.12 python3.11; do \
+	$$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && \
+	echo $$python && break; done)
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/installed
+DRIVER := $(shell command -v nvidia-smi || ls -d /proc/driver/nvidia 2>/dev/null)
+EXTRAS := $(if $(DRIVER),[gpu])
+
+.PHONY: dev lint types test test-gpu bench demo clean
+
+dev: $(STAMP)
+
+$(STAMP): pyproject.toml
+	$(if $(PYTHON),,$(error there is no Python 3.11 or newer; name one with PYTHON=))
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check --upgrade "pip>=25.1"
+	$(BIN)/pip install --quiet --editable ".$(EXTRAS)" --group dev
+	touch $(STAMP)
+
+lint: $(STAMP)
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+
+types: $(STAMP)
+	$(BIN)/mypy
+	$(BIN)/pyright
+
+test: lint types
+	$(BIN)/pytest -m "not gpu" -n 2
+
+test-gpu: $(STAMP)
+	$(BIN)/pytest -m gpu
+
+bench: demo/keywords.trie
+	$(BIN)/trie bench demo/keywords.trie --bw 100 --bw 1000 --batch 1 --batch 8
+
+demo/keywords.trie:
+	$(MAKE) demo
+
+# What a first user does, from nothing to a search, in the folder demo.
+demo: export PATH := $(CURDIR)/$(BIN):$(PATH)
+demo: $(STAMP)
+	rm -rf demo && mkdir demo
+	cd demo && trie generate keywords --keywords 1e6
+	cd demo && trie build keywords --tag kind=wide
+	cd demo && trie info
+	cd demo && trie verify --against keywords
+	cd demo && trie bench --bw 1000 --save-queries queries.npz
+	cd demo && trie search --queries queries.npz --bw 1000 --top-k 1000 -o results.parquet
+	cd demo && trie dump | head -3
+	cd demo && trie lookup --tokens $$(trie dump | head -1 | cut -f 2)
+
+clean:
+	rm -rf $(VENV) demo dist .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,1 @@
+"""Measurements against other tools and against the product itself. Results go to results/."""

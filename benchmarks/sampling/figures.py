@@ -1,0 +1,91 @@
+"""The figures of selection on one GPU, as a table and as JSON with chip, driver, seed and commit.
+
+python benchmarks/sampling/figures.py [--quick] OUT.json
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from typing import Any
+
+import cupy
+
+from flashtrie.gpu import sampling_bench as bench
+
+SHAPES = [
+    (1, 32768), (1, 131072), (16, 131072), (64, 131072), (256, 131072), (1, 2200000),
+    (16, 2200000),
+]  # fmt: skip
+# Microseconds that must be reached, mask and token alike, for k, p and k+p.
+MUST = {
+    (1, 32768): (18, 18, 18), (1, 131072): (25, 25, 25), (16, 131072): (30, 30, 30),
+    (64, 131072): (40, 60, 40), (256, 131072): (120, 160, 120), (1, 2200000): (40, 40, 40),
+    (16, 2200000): (160, 250, 160), (8, 2200000): (90, 90, 90),
+}  # fmt: skip
+MODELS = [(64, 128256), (64, 151936), (64, 201088), (64, 262144)]
+KINDS = ["normal", "ties", "peaks", "masked"]
+
+
+def main() -> None:
+    """Measure, print and write."""
+    quick = "--quick" in sys.argv
+    out = sys.argv[-1]
+    rows: list[dict[str, Any]] = []
+
+    def take(*arguments: Any, **options: Any) -> None:
+        for row in bench.measure(*arguments, **options, peers=not quick):
+            must = MUST.get((row["batch"], row["vocab"]), (0, 0, 0))
+            limit = must[{"k": 0, "p": 1}.get(row["mode"], 2)] if row["logits"] == "power" else 0
+            row["must_reach"] = limit or None
+            rows.append(row)
+            late = "" if not limit or row["microseconds"] <= limit else "  LATE"
+            print(
+                f"{row['batch']:4} x {row['vocab']:7} {row['logits']:7} {row['mode']:7}"
+                f" {row['result']:13} {row['microseconds']:8.1f} us"
+                f" {row['terabytes_per_second']:6.2f} TB/s {row['peak_bytes'] / 1e6:8.2f} MB"
+                f"  must {limit}{late}",
+                flush=True,
+            )
+
+    rate = bench.copy_terabytes_per_second()
+    print(f"copy {rate:.2f} TB/s")
+    take(SHAPES, ["k", "p", "k+p"], ["mask", "token"])
+    take([(8, 2200000)], ["k=1000"], ["candidates"])
+    if not quick:
+        take(MODELS, ["k+p"], ["mask", "token"])
+    for kind in KINDS:
+        take([(64, 131072)], ["k", "p", "k+p"], ["mask", "token"], kind=kind)
+    properties = cupy.cuda.runtime.getDeviceProperties(0)
+    with open(out, "w") as file:
+        json.dump(
+            {
+                "chip": properties["name"].decode(),
+                "driver": _driver(),
+                "seed": 0,
+                "commit": _commit(),
+                "copy_terabytes_per_second": rate,
+                "rows": rows,
+            },
+            file,
+            indent=1,
+        )
+
+
+def _driver() -> str | None:
+    query = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
+    found = subprocess.run(query, capture_output=True, text=True, check=False)
+    return found.stdout.strip() or None
+
+
+def _commit() -> str | None:
+    found = subprocess.run(
+        ["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=False
+    )
+    return found.stdout.strip() if found.returncode == 0 else os.environ.get("TRIE_COMMIT")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""From Parquet to an artifact: plan, ranges, levels, concatenation."""

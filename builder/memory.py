@@ -1,0 +1,85 @@
+"""What memory there is, and what this process has taken of it."""
+
+from __future__ import annotations
+
+import os
+import resource
+from pathlib import Path
+
+
+def peak_memory() -> int:
+    """The most resident memory that this process has had, in bytes.
+
+    Not getrusage's where there is a better one: that begins with the parent's, up to the exec.
+    """
+    return _kib("/proc/self/status", "VmHWM:") or (
+        resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    )
+
+
+def default_memory() -> int:
+    """Half of the memory that the cgroup or the host has available, in bytes."""
+    return available_memory() // 2
+
+
+def available_memory() -> int:
+    """Bytes that could be used now, by the host and by each cgroup limit above this process."""
+    free = _host_available()
+    for folder in _cgroups():
+        limit = _read_int(folder / "memory.max", folder / "memory.limit_in_bytes")
+        used = _read_int(folder / "memory.current", folder / "memory.usage_in_bytes")
+        if limit is not None and used is not None:
+            # Cached file pages count as used but are given up on demand.
+            free = min(free, max(0, limit - used + _cached(folder)))
+    return free
+
+
+def _host_available() -> int:
+    return _kib("/proc/meminfo", "MemAvailable:") or (
+        os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    )
+
+
+def _kib(path: str, name: str) -> int | None:
+    """The bytes of a line such as `VmHWM: 1234 kB`."""
+    try:
+        lines = Path(path).read_text().splitlines()
+    except OSError:
+        return None
+    found = (line.split()[1] for line in lines if line.startswith(name))
+    return next((int(number) * 1024 for number in found), None)
+
+
+def _cgroups() -> list[Path]:
+    """The folders of this process's memory cgroup and of all above it."""
+    try:
+        lines = Path("/proc/self/cgroup").read_text().splitlines()
+    except OSError:
+        return []
+    result = []
+    for line in lines:
+        _, controllers, name = line.split(":", 2)
+        if controllers and "memory" not in controllers.split(","):
+            continue
+        root = Path("/sys/fs/cgroup/memory" if controllers else "/sys/fs/cgroup")
+        here = root / name.lstrip("/")
+        result += [folder for folder in (here, *here.parents) if root in (folder, *folder.parents)]
+    return result
+
+
+def _read_int(*paths: Path) -> int | None:
+    for path in paths:
+        try:
+            return int(path.read_text())
+        except (OSError, ValueError):  # missing, or the word max
+            continue
+    return None
+
+
+def _cached(folder: Path) -> int:
+    try:
+        lines = (folder / "memory.stat").read_text().splitlines()
+    except OSError:
+        return 0
+    stat = dict(line.split() for line in lines)
+    return int(stat.get("inactive_file", stat.get("total_inactive_file", 0)))

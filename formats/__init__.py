@@ -1,0 +1,1 @@
+"""The artifact: schema, header, reader, writer, checksums, and the succinct vectors in NumPy."""

@@ -1,0 +1,143 @@
+"""Cases 22 and 26: disks that are full, and outputs that cannot be written."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.cases.conftest import power_law, run, write_matrix
+
+MIB = 1 << 20
+
+
+def contents(folder: Path) -> dict[str, int]:
+    return {path.name: path.stat().st_size for path in folder.iterdir()}
+
+
+def assert_says(message: str, folder: Path) -> None:
+    """One message with the folder, the need and what is free."""
+    assert message.startswith(f"error: {folder}")
+    assert message.count("\n") == 1
+    numbers = re.search(r"needs (?:about )?([0-9,]+) bytes and ([0-9,]+)", message)
+    assert numbers, message
+    need, free = (int(number.replace(",", "")) for number in numbers.groups())
+    assert need > free
+
+
+# The sizes are met while records are spilled, while levels are, and while tails are.
+@pytest.mark.parametrize("mib", [0.25, 4, 7])
+def test_22_full_scratch(spilling, artifact, small_disk, tmp_path, mib):
+    output = tmp_path / "out.trie"
+    output.write_bytes(artifact)
+    with small_disk(int(mib * MIB)) as disk:
+        words = spilling.words(output, disk, "--tails=indexed")
+        found = run(*(word for word in words if word != "--json"))
+        assert found.code == 2
+        assert_says(found.stderr, disk)
+        assert "--tmp-dir" in found.stderr
+        assert contents(disk) == {}
+    assert contents(tmp_path) == {"out.trie": len(artifact)}
+    assert output.read_bytes() == artifact
+
+
+@pytest.mark.parametrize("old", [False, True], ids=["new", "over an old one"])
+def test_22_full_output(tmp_path, artifact, small_disk, old):
+    source = write_matrix(tmp_path / "keywords.parquet", power_law(100_000, 4))
+    with small_disk(MIB // 4) as disk:
+        output = disk / "out.trie"
+        if old:
+            output.write_bytes(artifact)
+        found = run("build", source, "-o", output, "--force", "--quiet")
+        assert found.code == 2
+        assert_says(found.stderr, disk)
+        assert contents(disk) == ({"out.trie": len(artifact)} if old else {})
+        assert not old or output.read_bytes() == artifact
+
+
+def test_22_scratch_and_output_on_one_disk(spilling, artifact, small_disk):
+    """As by default. There is room for most of the scratch files."""
+    with small_disk(32 * MIB) as disk:
+        output = disk / "out.trie"
+        output.write_bytes(artifact)
+        (disk / "filled").write_bytes(bytes(26 * MIB))
+        found = run(*spilling.words(output, disk))
+        assert found.code == 2
+        assert found.json["error"]["where"].startswith(str(disk))
+        assert contents(disk) == {"out.trie": len(artifact), "filled": 26 * MIB}
+        assert output.read_bytes() == artifact
+
+
+def test_22_a_disk_without_a_byte(tmp_path, small_disk):
+    source = write_matrix(tmp_path / "keywords.parquet", power_law(10, 4))
+    with small_disk(64 << 10) as disk:
+        with (disk / "filled").open("wb", 0) as file, pytest.raises(OSError):
+            while True:
+                file.write(bytes(4096))
+        found = run("build", source, "-o", disk / "out.trie", "--quiet")
+        assert found.code == 2
+        assert found.stderr.startswith(f"error: {disk}: the disk is full")
+        assert "--tmp-dir or -o" in found.stderr
+        assert list(contents(disk)) == ["filled"]
+
+
+@pytest.fixture
+def no_input(tmp_path: Path) -> Path:
+    """An input that is an error of its own as soon as it is looked at."""
+    return tmp_path / "missing.parquet"
+
+
+def test_26_a_folder_that_is_read_only(no_input, tmp_path, as_user):
+    folder = tmp_path / "out"
+    folder.mkdir()
+    folder.chmod(0o555)
+    for words in (["-o", folder / "out.trie"], ["-o", folder / "out.trie", "--force"]):
+        found = run("build", no_input, *words, "--quiet", prefix=as_user)
+        assert found.code == 2
+        assert f"the folder {folder} is not writable" in found.stderr
+        assert "missing.parquet" not in found.stderr
+    assert contents(folder) == {}
+
+
+def test_26_a_working_folder_that_is_read_only(no_input, tmp_path, as_user):
+    """The output of an input without -o is STEM.trie in the working folder."""
+    folder = tmp_path / "out"
+    folder.mkdir()
+    folder.chmod(0o555)
+    found = run("build", no_input, "--quiet", prefix=as_user, cwd=folder)
+    assert found.code == 2
+    assert "missing.trie: cannot write the artifact" in found.stderr
+    assert "is not writable" in found.stderr
+
+
+def test_26_a_scratch_folder_that_is_read_only(spilling, tmp_path, as_user):
+    """It is found out before anything is read: the progress would say so."""
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    scratch.chmod(0o555)
+    found = run(*spilling.words(tmp_path / "out.trie", scratch), prefix=as_user)
+    assert found.code == 2
+    assert found.json["error"]["where"] == str(scratch)
+    assert found.json["error"]["what"] == "cannot make a scratch folder"
+    assert "--tmp-dir" in found.json["error"]["hint"]
+    assert contents(tmp_path).keys() == {"scratch"}
+
+
+def test_26_a_folder_that_is_missing(no_input, tmp_path):
+    found = run("build", no_input, "-o", tmp_path / "no" / "out.trie", "--quiet")
+    assert found.code == 2
+    assert f"there is no folder {tmp_path / 'no'}" in found.stderr
+    assert os.listdir(tmp_path) == []
+
+
+def test_26_a_file_that_is_there(no_input, tmp_path):
+    (tmp_path / "out.trie").write_bytes(b"mine")
+    found = run("build", no_input, "-o", tmp_path / "out.trie", "--quiet")
+    assert found.code == 2
+    assert "the file exists" in found.stderr
+    assert "--force" in found.stderr
+    assert "missing.parquet" not in found.stderr
+    assert (tmp_path / "out.trie").read_bytes() == b"mine"
+    assert os.listdir(tmp_path) == ["out.trie"]
