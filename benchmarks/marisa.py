@@ -52,9 +52,9 @@ def measure(kind: str, folder: Path) -> dict[str, Any]:
     """All figures of one key set."""
     source, artifact = folder / kind, folder / f"{kind}.trie"
     write_key_set(kind, source)
-    builds = [_build(kind, source, artifact) for _ in range(_BUILDS + 1)][1:]
+    builds = [build(kind, source, artifact) for _ in range(_BUILDS + 1)][1:]
     ours = min(builds, key=lambda report: report["wall_seconds"])
-    sixteen = _build(kind, source, folder / f"{kind}-16.trie", "--low-bits", "16")
+    sixteen = build(kind, source, folder / f"{kind}-16.trie", "--low-bits", "16")
     with flashtrie.open(artifact) as trie:
         tokens, offsets = trie.keywords(0, len(trie))
         order = np.random.default_rng(SEED).permutation(len(trie))
@@ -88,7 +88,8 @@ def measure(kind: str, folder: Path) -> dict[str, Any]:
     }
 
 
-def _build(kind: str, source: Path, artifact: Path, *options: str) -> dict[str, Any]:
+def build(kind: str, source: Path, artifact: Path, *options: str) -> dict[str, Any]:
+    """The report of `trie build`, with its wall time from process start."""
     command = [sys.executable, "-m", "flashtrie", "build", str(source), "-o", str(artifact)]
     command += ["--tag", f"kind={kind}", "--force", "--json", "--quiet", *options]
     started = time.perf_counter()

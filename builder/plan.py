@@ -82,7 +82,7 @@ def plan_build(
         range_bytes = (memory - base - buffer_bytes) // in_flight
         ranges = max(threads, math.ceil(work / range_bytes), rows // _SPILLED_RANGE_ROWS)
         peak = base + min(buffer_bytes, work) + math.ceil(work / ranges) * in_flight
-        scratch = 12 * tokens + (4 + value_bytes) * rows
+        scratch = 4 * tokens + (4 + value_bytes // 2) * rows
     else:
         buffer_bytes = range_bytes = scratch = 0
         ranges = max(1, rows // _CACHE_ROWS)

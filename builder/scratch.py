@@ -191,7 +191,7 @@ def full_disk(folder: str | os.PathLike[str], need: int | None = None) -> Iterat
         free = free_bytes(folder)
         cause = f"{free:,} bytes are free"
         if need is not None:
-            cause = f"it needs {need:,} bytes and {cause}"
+            cause = f"it needs about {need:,} bytes and {cause}"
         if error.errno == errno.EDQUOT:
             cause = f"the quota is used up; {cause}"
         raise ResourceError(

@@ -223,7 +223,7 @@ def test_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ResourceError) as caught, full_disk(tmp_path, 5_000_000):
         raise OSError(errno.ENOSPC, "No space left on device")
     assert caught.value.where == str(tmp_path)
-    assert caught.value.cause == "it needs 5,000,000 bytes and 1,234 bytes are free"
+    assert caught.value.cause == "it needs about 5,000,000 bytes and 1,234 bytes are free"
     with pytest.raises(FileNotFoundError), full_disk(tmp_path):
         raise FileNotFoundError(errno.ENOENT, "x")
 

@@ -8,7 +8,7 @@ import pytest
 
 import flashtrie
 from flashtrie import CheckFailed
-from tests.cases.conftest import run
+from tests.cli.conftest import trie
 from tests.conftest import write_parquet
 
 NIGHT = [[i, j] for i in range(10) for j in range(10)]
@@ -47,7 +47,7 @@ def half(output: Path, keywords: int) -> Path:
 def test_a_half_arrived_export(output, keywords, words, stopped):
     old = output.read_bytes()
     before = sorted(path.name for path in output.parent.iterdir())
-    found = run("build", half(output, keywords), "-o", output, "--force", "--quiet", *words)
+    found = trie("build", half(output, keywords), "-o", output, "--force", "--quiet", *words)
     assert found.code == (1 if stopped else 0)
     assert (output.read_bytes() == old) == stopped
     if stopped:
@@ -56,8 +56,8 @@ def test_a_half_arrived_export(output, keywords, words, stopped):
         assert f"{keywords} keywords" in found.stderr
         assert words[-2] in found.stderr or words[0] in found.stderr
         assert "It was not replaced" in found.stderr or "Nothing was written" in found.stderr
-    with flashtrie.open(output) as trie:
-        assert len(trie) == (100 if stopped else keywords)
+    with flashtrie.open(output) as opened:
+        assert len(opened) == (100 if stopped else keywords)
     after = sorted(path.name for path in output.parent.iterdir())
     assert after == sorted({*before, "half.parquet"})
 
@@ -75,7 +75,7 @@ def test_a_half_arrived_export_with_no_artifact_to_compare(output):
 def test_a_half_arrived_export_over_a_file_that_is_no_artifact(output, tmp_path):
     """It is found out before any work: the input is not even looked for."""
     output.write_bytes(output.read_bytes()[:-64])
-    found = run(
+    found = trie(
         *("build", tmp_path / "missing.parquet", "-o", output, "--force"),
         *("--max-shrink", "5%", "--quiet"),
     )

@@ -15,7 +15,7 @@ import pytest
 import flashtrie
 from flashtrie import InputError
 from flashtrie.builder import plan
-from tests.cases.conftest import run
+from tests.cli.conftest import trie
 from tests.conftest import write_parquet
 
 
@@ -24,7 +24,7 @@ def test_4_ids_that_are_none(tmp_path, token):
     write_parquet(tmp_path / "part-1.parquet", [[1, 2]] * 10)
     rows = [[5]] * 7 + [[5, token, 5]]
     bad = write_parquet(tmp_path / "part-2.parquet", rows, dtype=np.int64, row_group_size=3)
-    found = run("build", tmp_path, "-o", tmp_path / "out.trie", "--quiet")
+    found = trie("build", tmp_path, "-o", tmp_path / "out.trie", "--quiet")
     assert found.code == 2
     assert found.stderr == (
         f"error: {bad}, row group 2, row 7: token id {token} is outside 0..{2**32 - 2}\n"
@@ -105,15 +105,15 @@ def test_11_one_keyword_in_two_shards(tmp_path):
     write_parquet(tmp_path / "a.parquet", [[1, 2], [3], [1, 2], [4]], [5, 6, 5, 9])
     write_parquet(tmp_path / "b.parquet", [[1, 2], [3], [3], [4]], [7, 6, 1, 9])
     words = ["build", tmp_path, "--values", "value", "-o", tmp_path / "out.trie", "--quiet"]
-    found = run(*words, "--json")
+    found = trie(*words, "--json")
     assert found.code == 0
     report = {name: found.json[name] for name in ("keywords", "rows", "duplicates", "conflicts")}
     # Of [1,2] the 7 lost, of [3] both 6.
     assert report == {"keywords": 3, "rows": 8, "duplicates": 5, "conflicts": 3}
     known = [f"--tokens={tokens}" for tokens in ("1,2", "3", "4")]
-    found = run("lookup", tmp_path / "out.trie", *known, "--json", "--quiet")
+    found = trie("lookup", tmp_path / "out.trie", *known, "--json", "--quiet")
     assert [row["value"] for row in found.json["results"]] == [5, 1, 9]
-    found = run(*words, "--force", "--on-conflict", "error")
+    found = trie(*words, "--force", "--on-conflict", "error")
     assert found.code == 2
     assert "has different values" in found.stderr
     assert "keyword [1, 2]" in found.stderr or "keyword [3]" in found.stderr
@@ -124,15 +124,15 @@ def test_11_a_value_that_is_null(tmp_path):
     source = tmp_path / "a.parquet"
     pq.write_table(table, source)
     words = ["build", source, "--values", "value", "-o", tmp_path / "out.trie", "--quiet"]
-    found = run(*words)
+    found = trie(*words)
     assert found.code == 2
     assert found.stderr.startswith(f"error: {source}, row group 0, row 0: the value is null")
-    found = run(*words, "--nulls", "skip", "--json")
+    found = trie(*words, "--nulls", "skip", "--json")
     assert found.code == 0
     assert (found.json["keywords"], found.json["skipped_nulls"]) == (1, 1)
 
 
-def test_13_hive_partitions(tmp_path):
+def test_13_hive_partitions(tmp_path, monkeypatch):
     root = tmp_path / "keywords"
     for day, rows in (("1", [[1], [2]]), ("2", [[2], [3, 4]]), ("10", [[5]])):
         folder = root / f"day={day}" / "_shard=0"
@@ -142,12 +142,13 @@ def test_13_hive_partitions(tmp_path):
     (root / "day=1" / ".part-0.parquet.crc").write_bytes(b"crc")
     (root / "_temporary").mkdir()
     (root / "_temporary" / "part-9.parquet").write_bytes(b"half")
-    found = run("build", root, "--quiet", "--json", cwd=tmp_path)
+    monkeypatch.chdir(tmp_path)
+    found = trie("build", root, "--quiet", "--json")
     assert found.code == 0
     assert found.json["output"] == "keywords.trie"
     assert (found.json["keywords"], found.json["rows"]) == (4, 5)
     pattern = root / "day=[12]" / "**" / "*.parquet"
-    found = run("build", pattern, "-o", tmp_path / "some.trie", "--quiet", "--json")
+    found = trie("build", pattern, "-o", tmp_path / "some.trie", "--quiet", "--json")
     assert (found.json["keywords"], found.json["rows"]) == (3, 4)
 
 
@@ -158,7 +159,7 @@ def empty_table(kind: Any, rows: int) -> pa.Table:
 @pytest.mark.parametrize("words", [[], ["--empty", "skip"], ["--nulls", "skip"]])
 def test_14_no_rows(tmp_path, words):
     pq.write_table(empty_table(pa.uint32(), 0), tmp_path / "a.parquet")
-    found = run("build", tmp_path / "a.parquet", "-o", tmp_path / "out.trie", "--quiet", *words)
+    found = trie("build", tmp_path / "a.parquet", "-o", tmp_path / "out.trie", "--quiet", *words)
     assert found.code == 2
     assert found.stderr.startswith(f"error: {tmp_path / 'a.parquet'}: there is no keyword")
     assert "0 rows" in found.stderr
@@ -168,12 +169,12 @@ def test_14_no_rows(tmp_path, words):
 def test_14_only_empty_lists(tmp_path):
     pq.write_table(empty_table(pa.uint32(), 5), tmp_path / "a.parquet")
     words = ["build", tmp_path / "a.parquet", "-o", tmp_path / "out.trie", "--quiet"]
-    found = run(*words)
+    found = trie(*words)
     assert found.code == 2
     assert found.stderr.startswith(
         f"error: {tmp_path / 'a.parquet'}, row group 0, row 0: 5 keywords have no tokens"
     )
-    found = run(*words, "--empty", "skip")
+    found = trie(*words, "--empty", "skip")
     assert found.code == 2
     assert "there is no keyword" in found.stderr
     assert "5 empty" in found.stderr
@@ -184,13 +185,13 @@ def test_14_only_empty_lists(tmp_path):
 @pytest.mark.parametrize("tails", ["implicit", "indexed"])
 def test_14_one_keyword_of_one_token(tmp_path, token, tails):
     write_parquet(tmp_path / "a.parquet", [[token]])
-    found = run(
+    found = trie(
         *("build", tmp_path / "a.parquet", "-o", tmp_path / "out.trie"),
         *("--tails", tails, "--quiet", "--json"),
     )
     assert found.code == 0
     assert found.json["keywords"] == found.json["nodes"] == 1
-    with flashtrie.open(tmp_path / "out.trie") as trie:
-        assert len(trie) == 1
-        assert trie.keyword(0).tolist() == [token]
-        assert trie.lookup([[token], [token, token], [1]]).tolist() == [0, -1, -1]
+    with flashtrie.open(tmp_path / "out.trie") as opened:
+        assert len(opened) == 1
+        assert opened.keyword(0).tolist() == [token]
+        assert opened.lookup([[token], [token, token], [1]]).tolist() == [0, -1, -1]

@@ -14,6 +14,7 @@ import pytest
 import flashtrie
 from flashtrie import InputError, Trie
 from tests.cases.conftest import environment, least_memory, power_law, run, write_matrix
+from tests.cli.conftest import trie
 from tests.conftest import BuildTrie, write_parquet
 
 TAILS = ["implicit", "indexed"]
@@ -25,31 +26,30 @@ def test_15_prefixes(tmp_path, tails):
     write_parquet(tmp_path / "b.parquet", [[1, 2, 3]])
     for name, absent in (("a", ["2", "1,2,3,4"]), ("b", ["1", "1,2", "2,3", "1,2,3,4"])):
         words = ["-o", tmp_path / f"{name}.trie", "--tails", tails, "--quiet"]
-        assert run("build", tmp_path / f"{name}.parquet", *words).code == 0
+        assert trie("build", tmp_path / f"{name}.parquet", *words).code == 0
         present = ["1", "1,2", "1,2,3"] if name == "a" else ["1,2,3"]
         tokens = [f"--tokens={text}" for text in (*present, *absent)]
-        found = run("lookup", tmp_path / f"{name}.trie", *tokens, "--json", "--quiet")
+        found = trie("lookup", tmp_path / f"{name}.trie", *tokens, "--json", "--quiet")
         assert found.code == 1
         ids = [row["key_id"] for row in found.json["results"]]
         assert ids == [*range(len(present)), *[None] * len(absent)]
 
 
 @pytest.mark.parametrize("tails", TAILS)
-@pytest.mark.parametrize("length", [4096, 4095])
-def test_16_the_longest_keyword_and_its_prefix(tmp_path, tails, length):
+def test_16_the_longest_keyword_and_its_prefix(tmp_path, tails):
     """Every prefix is a node, and there is a level for each: some KB, and no recursion."""
-    chain = np.random.default_rng(0).integers(0, 1000, length).tolist()
+    chain = np.random.default_rng(0).integers(0, 1000, 4096).tolist()
     write_parquet(tmp_path / "a.parquet", [chain, chain[:-1]])
     report = flashtrie.build(
         [tmp_path / "a.parquet"], tmp_path / "out.trie", tails=tails, memory=500 << 20, threads=1
     )
-    assert report.nodes == length
+    assert report.nodes == 4096
     # A table row and up to ten sections of a word or two for each level.
     assert report.bytes < 4096 * 600
-    with flashtrie.open(tmp_path / "out.trie") as trie:
-        assert trie.lookup([chain, chain[:-1], chain[:-2]]).tolist() == [1, 0, -1]
-        assert trie.keyword(1).tolist() == chain
-    assert run("verify", tmp_path / "out.trie", "--quiet").code == 0
+    with flashtrie.open(tmp_path / "out.trie") as opened:
+        assert opened.lookup([chain, chain[:-1], chain[:-2]]).tolist() == [1, 0, -1]
+        assert opened.keyword(1).tolist() == chain
+    assert trie("verify", tmp_path / "out.trie", "--quiet").code == 0
 
 
 @pytest.mark.parametrize("tails", TAILS)
@@ -58,10 +58,10 @@ def test_16_many_longest_keywords_in_tails(tmp_path, tails):
     source = write_matrix(tmp_path / "a.parquet", tokens)
     report = flashtrie.build([source], tmp_path / "out.trie", tails=tails)
     assert report.bytes < tokens.size * 2.2 + (1 << 20)  # 16 bits a token, and the alphabet
-    with flashtrie.open(tmp_path / "out.trie") as trie:
-        ids = trie.lookup(tokens.tolist())
+    with flashtrie.open(tmp_path / "out.trie") as opened:
+        ids = opened.lookup(tokens.tolist())
         assert sorted(ids.tolist()) == list(range(300))
-        assert trie.keyword(int(ids[7])).tolist() == tokens[7].tolist()
+        assert opened.keyword(int(ids[7])).tolist() == tokens[7].tolist()
 
 
 def test_16_one_token_too_many(tmp_path):
@@ -80,17 +80,17 @@ def test_17_a_root_of_two_million_children(tmp_path):
     tokens = np.random.default_rng(0).permutation(2_000_000).reshape(-1, 1)
     write_matrix(tmp_path / "a.parquet", tokens)
     write_matrix(tmp_path / "b.parquet", np.concatenate([tokens[:1000], tokens[:1000] + 1], axis=1))
-    found = run("build", tmp_path, "-o", tmp_path / "out.trie", "--quiet", "--json")
+    found = trie("build", tmp_path, "-o", tmp_path / "out.trie", "--quiet", "--json")
     assert found.code == 0
     assert found.json["keywords"] == 2_001_000
     # The alphabet apart, a bit for each child and three more.
     assert found.json["bits_per_keyword"] < 5
-    with flashtrie.open(tmp_path / "out.trie") as trie:
+    with flashtrie.open(tmp_path / "out.trie") as opened:
         flat = np.arange(2_000_000, dtype=np.uint32)
-        ids = trie.lookup_flat(flat, np.arange(len(flat) + 1))
+        ids = opened.lookup_flat(flat, np.arange(len(flat) + 1))
         assert np.array_equal(np.sort(ids), np.arange(2_000_000))
         first = int(tokens[0, 0])
-        assert trie.lookup([[first, first + 1], [first, first]]).tolist()[1] == -1
+        assert opened.lookup([[first, first + 1], [first, first]]).tolist()[1] == -1
 
 
 @pytest.mark.parametrize("tails", TAILS)
@@ -102,10 +102,10 @@ def test_17_levels_about_a_word_and_two_threads(
     rows: list[tuple[int, ...]] = [(i, i % 3, i, 5, i % 7) for i in range(nodes)]
     rows += [(i, 4) for i in range(nodes)]
     rows += [(i,) for i in range(0, nodes, 2)]
-    with build_trie(rows, list(range(len(rows))), tails=tails, threads=2, shards=2) as trie:
-        assert_is(trie, rows)
+    with build_trie(rows, list(range(len(rows))), tails=tails, threads=2, shards=2) as opened:
+        assert_is(opened, rows)
         with build_trie(rows[::-1], list(range(len(rows)))[::-1], tails=tails, threads=1) as other:
-            assert digest(trie) == digest(other)
+            assert digest(opened) == digest(other)
 
 
 @pytest.mark.parametrize("tails", TAILS)
@@ -113,11 +113,11 @@ def test_17_a_chain_without_branching(build_trie, tails):
     """Each prefix a keyword, and the chain alone."""
     chain = tuple(range(300))
     rows = [chain[:n] for n in range(1, 301)]
-    with build_trie(rows, tails=tails, threads=2) as trie:
-        assert_is(trie, rows)
-        assert trie.artifact.header.nodes == 300
-    with build_trie([chain, chain[:150]], tails=tails, threads=2) as trie:
-        assert_is(trie, [chain[:150], chain])
+    with build_trie(rows, tails=tails, threads=2) as opened:
+        assert_is(opened, rows)
+        assert opened.artifact.header.nodes == 300
+    with build_trie([chain, chain[:150]], tails=tails, threads=2) as opened:
+        assert_is(opened, [chain[:150], chain])
 
 
 @pytest.mark.parametrize("tails", TAILS)
@@ -125,36 +125,36 @@ def test_18_token_0(tmp_path, tails):
     rows = [[0], [0, 0], [0, 0, 0, 0, 0], [5, 0, 0, 0], [5, 5, 0]]
     write_parquet(tmp_path / "a.parquet", rows)
     flashtrie.build([tmp_path / "a.parquet"], tmp_path / "out.trie", tails=tails)
-    found = run("dump", tmp_path / "out.trie", "--quiet")
+    found = trie("dump", tmp_path / "out.trie", "--quiet")
     assert found.code == 0
     dumped = [line.split("\t")[1] for line in found.stdout.splitlines()]
     assert sorted(dumped) == sorted(",".join(map(str, row)) for row in rows)
-    with flashtrie.open(tmp_path / "out.trie") as trie:
-        assert trie.lookup([[0, 0, 0], [5], [5, 0], [5, 5]]).tolist() == [-1] * 4
+    with flashtrie.open(tmp_path / "out.trie") as opened:
+        assert opened.lookup([[0, 0, 0], [5], [5, 0], [5, 5]]).tolist() == [-1] * 4
 
 
 @pytest.mark.parametrize("tokens", [1, 2, 65, 70_000])
 def test_only_keywords_of_one_token(build_trie, tokens):
     rows = [(3 * i,) for i in range(tokens)]
-    with build_trie(rows + rows[: tokens // 2], threads=2) as trie:
-        assert_is(trie, rows)
-        assert trie.artifact.header.levels == trie.artifact.header.max_length == 1
+    with build_trie(rows + rows[: tokens // 2], threads=2) as opened:
+        assert_is(opened, rows)
+        assert opened.artifact.header.levels == opened.artifact.header.max_length == 1
 
 
-def assert_is(trie: Trie, rows: Sequence[tuple[int, ...]]) -> None:
+def assert_is(opened: Trie, rows: Sequence[tuple[int, ...]]) -> None:
     """The trie holds exactly these keywords."""
     distinct = sorted(set(rows))
-    assert sorted(tuple(keyword.tolist()) for keyword in trie) == distinct
-    ids = trie.lookup(distinct).tolist()
+    assert sorted(tuple(keyword.tolist()) for keyword in opened) == distinct
+    ids = opened.lookup(distinct).tolist()
     assert sorted(ids) == list(range(len(distinct)))
-    assert [tuple(trie.keyword(i).tolist()) for i in ids] == distinct
+    assert [tuple(opened.keyword(i).tolist()) for i in ids] == distinct
     longer = [(*row, row[-1]) for row in distinct]
     known = set(rows)
-    assert [i >= 0 for i in trie.lookup(longer)] == [row in known for row in longer]
+    assert [i >= 0 for i in opened.lookup(longer)] == [row in known for row in longer]
 
 
-def digest(trie: Trie) -> str:
-    return hashlib.sha256(Path(trie.artifact.path).read_bytes()).hexdigest()
+def digest(opened: Trie) -> str:
+    return hashlib.sha256(Path(opened.artifact.path).read_bytes()).hexdigest()
 
 
 @pytest.fixture(scope="module")
