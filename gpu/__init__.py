@@ -1,1 +1,1 @@
-"""Exact top-k and top-p on the GPU: CUDA kernels, and thin fronts that launch them."""
+"""Tries and exact top-k and top-p on the GPU. No command uses the tries yet: they are unproven."""

@@ -1,0 +1,172 @@
+"""How a search is laid out on the device: the variant of the kernel, who works on what, and where.
+
+Arithmetic alone: nothing here touches a device.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from flashtrie.formats.errors import ResourceError
+
+BINS = 2048  # of search.cu's histograms
+_DIGITS = 256
+_NARROW_SETS = 3
+_ALIGNMENT = 256
+_COUNTER_BYTES = 128  # of a team's barrier, a cache line of its own
+
+_SLACK = 1024  # entries of a list beyond the beam width
+_POOL_BEAMS = 8  # beams' worth of entries that a pool takes before it is cut
+
+THREADS = 1024
+PROPOSAL_THREADS = 256  # of proposals.cu
+BLOCKS = 1  # of a multiprocessor
+
+# Proposals a step up to which the set fits shared memory, with log2 of its slots and of the bits
+# of its filter. Wider steps have their slots in L2.
+_SETS = ((1024, 11, 15), (4096, 13, 16), (1 << 16, 0, 17))
+
+# What the kernel is compiled with, by the width of the set.
+VARIANTS = tuple(
+    {"THREADS": THREADS, "BLOCKS": BLOCKS, "SLOT_BITS": slot_bits, "FILTER_BITS": filter_bits}
+    for _, slot_bits, filter_bits in _SETS
+)
+
+
+def defines(width: int, changes: Mapping[str, int] | None = None) -> dict[str, int]:
+    """What the kernel is compiled with for `width` proposals a step.
+
+    `changes` replace some of it, for measurements and to force rare paths in tests.
+    """
+    chosen = next(i for i, (most, *_) in enumerate(_SETS) if width <= most)
+    return VARIANTS[chosen] | dict(changes or {})
+
+
+@dataclass(frozen=True)
+class Shape:
+    """The sizes of a search: queries, steps as given and as searched, proposals, beams."""
+
+    queries: int
+    given_steps: int
+    steps: int
+    width: int
+    beam_width: int
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Blocks, and the memory of the teams.
+
+    `fields` are arguments of the kernel by name.
+    """
+
+    group: int  # blocks of a team
+    teams: int
+    fields: dict[str, int]
+
+    @property
+    def work_bytes(self) -> int:
+        """Memory of one team. The first `zero_bytes` of it must be zero before a first launch."""
+        return self.fields["work_bytes"]
+
+    @property
+    def zero_bytes(self) -> int:
+        """What a launch finds zero, and leaves zero."""
+        return self.fields["ranks_at"]
+
+    @property
+    def counter_bytes(self) -> int:
+        """Memory of the barriers of all teams, zero before a first launch."""
+        return _COUNTER_BYTES * self.teams
+
+    @property
+    def blocks(self) -> int:
+        """Of the grid."""
+        return self.group * self.teams
+
+
+def plan_search(
+    shape: Shape,
+    compiled: Mapping[str, int],
+    resident_blocks: int,
+    free_bytes: int,
+    most_group: int | None = None,
+) -> Plan:
+    """Share `resident_blocks` out over the queries, in at most `free_bytes` of memory.
+
+    `compiled` are the `defines` of the kernel that can be resident in so many blocks. Fewer teams
+    than queries take them in turns. Raises ResourceError where one team has no room.
+    """
+    offsets, work_bytes = _workspace(shape, compiled)
+    teams = min(shape.queries, resident_blocks, free_bytes // work_bytes)
+    if teams == 0:
+        raise ResourceError(
+            "not enough GPU memory for a search",
+            cause=f"one query takes {work_bytes:,} bytes, {free_bytes:,} are free",
+            hint="Use fewer beams, steps or proposals",
+        )
+    group = max(resident_blocks // teams, 1)
+    if most_group is not None:
+        group = min(group, most_group)
+    fields = {
+        **offsets,
+        "group": group,
+        "list_size": list_size(shape.beam_width),
+        "pool_size": _pool_size(shape.beam_width),
+        "wide_slot_bits": wide_slot_bits(shape.width),
+        "work_bytes": work_bytes,
+        "queries": shape.queries,
+        "given_steps": shape.given_steps,
+        "steps": shape.steps,
+        "width": shape.width,
+        "beam_width": shape.beam_width,
+    }
+    return Plan(group, teams, fields)
+
+
+def list_size(beam_width: int, slack: int | None = None) -> int:
+    """Entries of the list of a step's beams, before it is cut to the beam width."""
+    return beam_width + (max(_SLACK, beam_width // 4) if slack is None else slack)
+
+
+def _pool_size(beam_width: int) -> int:
+    return _POOL_BEAMS * beam_width + list_size(beam_width)
+
+
+def wide_slot_bits(width: int) -> int:
+    """log2 of the slots for `width` proposals, at most half of them taken."""
+    return max((2 * width - 1).bit_length(), 1)
+
+
+def _workspace(shape: Shape, compiled: Mapping[str, int]) -> tuple[dict[str, int], int]:
+    """Where the parts of a team's memory begin, and its size. O(T B + T K) bytes.
+
+    Those that must be zero come first.
+    """
+    entries = list_size(shape.beam_width)
+    pool = _pool_size(shape.beam_width)
+    wide = compiled["SLOT_BITS"] == 0
+    bins = compiled.get("BINS", BINS)
+    parts = {
+        "most_at": 4 * 2 * (shape.steps + 1),
+        "bins_at": 4 * 4 * bins,
+        "digits_at": 4 * _NARROW_SETS * 2 * _DIGITS,
+        "ranks_at": 4 * shape.steps * shape.width,
+        "history_at": 4 * shape.steps * shape.beam_width,
+        "keys_at": 8 * 2 * entries,
+        "units_at": 4 * 2 * entries,
+        "places_at": 16 * 2 * entries,
+        "nexts_at": 8 * entries,
+        "cursors_at": 4 * 2 * bins,
+        "pool_keys_at": 16 * 2 * pool,
+        "pool_places_at": 8 * 2 * pool,
+        "sorted_at": 16 * max(entries, pool),
+        "table_at": (4 * 2 * 2 << wide_slot_bits(shape.width)) if wide else 0,
+    }
+    offsets = {}
+    end = 0
+    for name, size in parts.items():
+        offsets[name] = end
+        end += -(-size // _ALIGNMENT) * _ALIGNMENT
+    return offsets, end

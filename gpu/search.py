@@ -1,0 +1,268 @@
+"""Launches of the beam search, and the memory that they work in."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import cupy
+import numpy as np
+import numpy.typing as npt
+
+from flashtrie.formats.errors import ResourceError
+from flashtrie.formats.schema import Header
+from flashtrie.formats.search import SearchResult, SearchStats, check_limits, check_penalties
+from flashtrie.gpu.arguments import by_value, search_words, token_values
+from flashtrie.gpu.compiler import load_module
+from flashtrie.gpu.inputs import NO_ERROR, DeviceResult, Given, check_input
+from flashtrie.gpu.plan import Plan, Shape, defines, plan_search
+from flashtrie.gpu.proposals import choose_proposals
+
+_WORK_SHARE = 0.5  # of the free memory that the teams may take
+_RESULT_SHARE = 0.25  # of the free memory that the results of a part of a batch may take
+_KEPT_PENALTIES = 64
+
+
+class Kernel:
+    """A compiled variant of the search kernel, and how many of its blocks the device holds."""
+
+    def __init__(self, compiled: Mapping[str, int]) -> None:
+        """Compile it, which takes some seconds, or load it from disk."""
+        self.compiled = dict(compiled)
+        self.threads = compiled["THREADS"]
+        module = load_module("search.cu", compiled, cooperative=True)
+        self.function = module.get_function("beam_search")
+        held = module.get_global("block_bytes")
+        self.shared_bytes = int(cupy.ndarray(1, np.uint32, held).get()[0])
+        self.function.max_dynamic_shared_size_bytes = self.shared_bytes
+        each = cupy.cuda.driver.occupancyMaxActiveBlocksPerMultiprocessor(
+            self.function.kernel.ptr, self.threads, self.shared_bytes
+        )
+        self.resident_blocks = each * cupy.cuda.Device().attributes["MultiProcessorCount"]
+        if each == 0:
+            raise ResourceError(
+                "the GPU is too small for the search",
+                cause=f"a block takes {self.shared_bytes:,} bytes of shared memory",
+            )
+
+
+class _Workspace:
+    """Memory of the teams. What a launch finds zero, it leaves zero."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self.work = cupy.empty((plan.teams, plan.work_bytes), np.uint8)
+        self.work[:, : plan.zero_bytes] = 0
+        self.counters = cupy.zeros(plan.counter_bytes, np.uint8)
+        self.error = cupy.full(1, np.uint64(NO_ERROR), np.uint64)
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A search with its arguments, which may be launched again and again, on one stream."""
+
+    kernel: Kernel
+    plan: Plan
+    words: npt.NDArray[np.uint64]
+    result: DeviceResult
+    error: Any
+    held: Any  # the memory that the arguments point to
+
+    def launch(self) -> None:
+        """Launch it on the current stream, without waiting."""
+        self.kernel.function(
+            (self.plan.blocks,),
+            (self.kernel.threads,),
+            (by_value(self.words),),
+            shared_mem=self.kernel.shared_bytes,
+        )
+
+
+class Searcher:
+    """Searches one trie on one device. Kernels and memory are kept from call to call."""
+
+    def __init__(self, header: Header, trie_words: npt.NDArray[np.uint64]) -> None:
+        """Nothing is compiled or allocated yet."""
+        self._header = header
+        self._trie_words = trie_words
+        self._lock = threading.Lock()
+        self._kernels: dict[Any, Kernel] = {}
+        self._workspaces: dict[Any, _Workspace] = {}
+        self._penalties: dict[tuple[int, float], Any] = {}
+        # To the variant that is compiled and to the plan, for measurements and for tests.
+        self.changes: dict[str, int] = {}
+        self.most_group: int | None = None
+
+    def search(
+        self,
+        tokens: Any,
+        logprobs: Any,
+        *,
+        beam_width: int,
+        top_k: int | None,
+        end_logprobs: Any,
+        length_penalty: float,
+        stats: SearchStats | None = None,
+    ) -> SearchResult:
+        """Search a batch, in parts where its results do not fit, and bring the results here."""
+        given = self.check(tokens, logprobs, beam_width, top_k, end_logprobs, length_penalty)
+        queries, steps, _ = given.tokens.shape
+        counts = None if stats is None else cupy.zeros((2, queries, steps), np.int64)
+        each = self._queries_a_part(given)
+        parts = []
+        for start in range(0, max(queries, 1), each):
+            stop = min(start + each, queries)
+            here = None if counts is None else counts[:, start:stop]
+            parts.append(self._search_part(given.part(start, stop), start, here))
+        if stats is not None and counts is not None:
+            stats.active_beams, stats.candidates = counts.get()
+        return SearchResult.join(parts)
+
+    def _search_part(self, given: Given, first_query: int, counts: Any) -> SearchResult:
+        if given.tokens.size == 0:
+            return self._nothing(given).to_host()
+        prepared = self.prepare(given, counts)
+        prepared.launch()
+        code = int(prepared.error.get()[0])
+        if code != NO_ERROR:
+            prepared.error.fill(np.uint64(NO_ERROR))
+            given.raise_error(code, first_query)
+        return prepared.result.to_host()
+
+    def launch(
+        self,
+        tokens: Any,
+        logprobs: Any,
+        *,
+        beam_width: int,
+        top_k: int | None,
+        end_logprobs: Any,
+        length_penalty: float,
+    ) -> DeviceResult:
+        """Search a batch without waiting. NaN and +inf are as -inf then, and not reported."""
+        given = self.check(tokens, logprobs, beam_width, top_k, end_logprobs, length_penalty)
+        if given.tokens.size == 0:
+            return self._nothing(given)
+        prepared = self.prepare(given)
+        prepared.launch()
+        return prepared.result
+
+    def check(
+        self,
+        tokens: Any,
+        logprobs: Any,
+        beam_width: int,
+        top_k: int | None,
+        end_logprobs: Any,
+        length_penalty: float,
+    ) -> Given:
+        """Check the input and bring it to the device. Raises UsageError."""
+        limit = check_limits(beam_width, top_k)
+        given = check_input(
+            tokens,
+            logprobs,
+            end_logprobs,
+            lambda steps: self._penalties_of(steps, length_penalty),
+            beam_width,
+        )
+        if limit >= given.tokens.shape[2]:
+            return given
+        ranks = choose_proposals(self._trie_words, given.tokens, given.logprobs, limit)
+        return replace(given, ranks=ranks)
+
+    def prepare(self, given: Given, counts: Any = None) -> Prepared:
+        """The search of checked input that is not empty, to be launched on the current stream.
+
+        `counts`, int64 [2, Q, T] and zero, gets the beams after each step and the candidates that
+        were counted in it.
+        """
+        queries, given_steps, width = given.tokens.shape
+        steps = self._steps(given)
+        kernel = self._kernel(width)
+        shape = Shape(queries, given_steps, steps, width, given.beam_width)
+        workspace = self._workspace(shape, kernel)
+        result = self._empty(given)
+        values = {
+            **workspace.plan.fields,
+            **token_values(given.tokens),
+            "logprobs": given.logprobs.data.ptr,
+            "end_logprobs": given.end_logprobs.data.ptr,
+            "end_stride": 0 if len(given.end_logprobs) < queries else given_steps + 1,
+            "penalties": given.penalties.data.ptr,
+            "ranks": _pointer(given.ranks),
+            "work": workspace.work.data.ptr,
+            "counters": workspace.counters.data.ptr,
+            "counts": result.counts.data.ptr,
+            "key_ids": result.key_ids.data.ptr,
+            "scores": result.scores.data.ptr,
+            "lengths": result.lengths.data.ptr,
+            "result_tokens": result.tokens.data.ptr,
+            "values": _pointer(result.values),
+            "active_beams": 0 if counts is None else counts[0].data.ptr,
+            "candidates": 0 if counts is None else counts[1].data.ptr,
+            "error": workspace.error.data.ptr,
+        }
+        words = search_words(self._trie_words, values)
+        held = (given, counts, workspace)
+        return Prepared(kernel, workspace.plan, words, result, workspace.error, held)
+
+    def _kernel(self, width: int) -> Kernel:
+        """The variant for so many proposals a step."""
+        compiled = defines(width, self.changes)
+        key = (cupy.cuda.Device().id, *sorted(compiled.items()))
+        with self._lock:
+            if key not in self._kernels:
+                self._kernels[key] = Kernel(compiled)
+            return self._kernels[key]
+
+    def _workspace(self, shape: Shape, kernel: Kernel) -> _Workspace:
+        """That of the current stream for a shape. Of each stream the last one is kept."""
+        stream = cupy.cuda.get_current_stream().ptr
+        key = (stream, shape, kernel, self.most_group)
+        with self._lock:
+            if key not in self._workspaces:
+                for old in [k for k in self._workspaces if k[0] == stream]:
+                    del self._workspaces[old]
+                budget = int(_free_bytes() * _WORK_SHARE)
+                blocks = kernel.resident_blocks
+                plan = plan_search(shape, kernel.compiled, blocks, budget, self.most_group)
+                self._workspaces[key] = _Workspace(plan)
+            return self._workspaces[key]
+
+    def _steps(self, given: Given) -> int:
+        """Steps that can find anything."""
+        return min(int(given.tokens.shape[1]), self._header.max_length)
+
+    def _empty(self, given: Given) -> DeviceResult:
+        queries = len(given.tokens)
+        valued = bool(self._header.values)
+        return DeviceResult.empty(queries, self._steps(given), given.beam_width, valued=valued)
+
+    def _nothing(self, given: Given) -> DeviceResult:
+        result = self._empty(given)
+        result.clear()
+        return result
+
+    def _queries_a_part(self, given: Given) -> int:
+        each = DeviceResult.bytes(self._steps(given), given.beam_width)
+        return max(1, int(_free_bytes() * _RESULT_SHARE) // each)
+
+    def _penalties_of(self, steps: int, length_penalty: float) -> Any:
+        key = (steps, length_penalty)
+        with self._lock:
+            if key not in self._penalties:
+                if len(self._penalties) >= _KEPT_PENALTIES:
+                    self._penalties.clear()
+                self._penalties[key] = cupy.asarray(check_penalties(steps, length_penalty))
+            return self._penalties[key]
+
+
+def _free_bytes() -> int:
+    free, _ = cupy.cuda.runtime.memGetInfo()
+    return int(free) + int(cupy.get_default_memory_pool().free_bytes())
+
+
+def _pointer(array: Any) -> int:
+    return 0 if array is None else int(array.data.ptr)
