@@ -76,7 +76,7 @@ def _marisa(result: dict[str, Any]) -> str:
     speed_head = ["set", "build, s", "MARISA, s", "faster", "lookups/s", "MARISA's", "faster"]
     return (
         f"## Against marisa-trie\n\n{_machine(result)} `python -m benchmarks.marisa`."
-        f"{' Other programs used the cores.' if result.get('other_load') else ''}\n\n"
+        f"{' ' + result['provenance'] if 'provenance' in result else ''}\n\n"
         "Bits per keyword without alphabet and values; MARISA with 3 tries / 1 trie, on "
         "prefix-free codes of frequency ranks (which need the same alphabet) and on 3 bytes a "
         "token:\n\n"
