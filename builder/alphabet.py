@@ -69,8 +69,10 @@ class TokenCounter:
         table = np.empty(0, np.int64)
         while self._parts:
             part = self._parts.pop()
-            table, other = sorted((table, part.table[: part.size]), key=len, reverse=True)
+            counted, part.table = part.table[: part.size], table[:0]  # its thread keeps the part
+            table, other = sorted((table, counted), key=len, reverse=True)
             table[: len(other)] += other
+            del counted, other
         ids = np.flatnonzero(table).astype(np.uint32)
         return ids, table[ids]
 

@@ -16,7 +16,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 
 from flashtrie.builder.concatenate import Layout
-from flashtrie.builder.memory import default_memory, peak_memory
+from flashtrie.builder.memory import default_memory, peak_memory, process_memory
 from flashtrie.builder.pipeline import Job, Pipeline, Progress
 from flashtrie.builder.plan import BuildPlan, affordable_threads, plan_build
 from flashtrie.builder.scratch import OutputLock, Scratch, scratch_parent
@@ -163,8 +163,9 @@ def _keywords_at(output: str | os.PathLike[str]) -> int | None:
 
 def _plan(source: Source, memory: int | None, threads: int | None) -> BuildPlan:
     budget = default_memory() if memory is None else memory
-    chosen = threads or min(len(os.sched_getaffinity(0)), affordable_threads(budget))
-    return plan_build(source.rows, source.tokens, source.has_values, chosen, budget)
+    process = process_memory()
+    chosen = threads or min(len(os.sched_getaffinity(0)), affordable_threads(budget, process))
+    return plan_build(source.rows, source.tokens, source.has_values, chosen, budget, process)
 
 
 def _layout(low_bits: int | None, tails: str) -> Layout:

@@ -17,6 +17,22 @@ def peak_memory() -> int:
     )
 
 
+# Of the interpreter and its libraries, with compiled code: what is private to this process, and
+# the step that resident parts of mapped libraries are rounded to.
+_PRIVATE_BYTES, _MAPPED_STEP = 112 << 20, 64 << 20
+_LEAST_MAPPED_BYTES = 2 * _MAPPED_STEP
+
+
+def process_memory() -> int:
+    """Bytes that this process has resident before a build holds anything, to be planned with.
+
+    A mapped library counts with its resident pages; the file system and the kernel decide how many
+    of them are brought in around one that is used.
+    """
+    mapped = _kib("/proc/self/status", "RssFile:") or 0
+    return _PRIVATE_BYTES + max(_LEAST_MAPPED_BYTES, -(-mapped // _MAPPED_STEP) * _MAPPED_STEP)
+
+
 def default_memory() -> int:
     """Half of the memory that the cgroup or the host has available, in bytes."""
     return available_memory() // 2

@@ -170,6 +170,7 @@ class Pipeline:
             source.has_values,
             plan.threads,
             plan.memory,
+            plan.process_memory,
             alphabet_bytes,
         )
         if self._plan.spill and self._spill is None:

@@ -17,7 +17,6 @@ _RANGE_TOKEN, _RANGE_ROW = 8, 64  # one range between its records and its levels
 _RANGE_BYTE = 5  # the same by the bytes of its records: a byte, and four where it is a token
 _WRITE_ROW = 1  # bits, flags and high parts of the largest level
 _THREAD_BYTES = 96 << 20  # a batch on its way from Parquet to records
-_FIXED_BYTES = 240 << 20  # the interpreter, its libraries and compiled code
 # The least that is worth to be sorted at a time, and to be written at a time to each range.
 _LEAST_RANGE_BYTES, _LEAST_BUFFER_BYTES = 4 << 20, 4 << 10
 # Splitters come from a sample, so ranges differ; half again covers the largest.
@@ -25,7 +24,7 @@ _LARGEST_RANGE = 1.5
 # Ids that are counted in a table for each thread, 8 bytes an id: the part of _THREAD_BYTES that
 # is for it, and the most where there is memory left.
 _LEAST_DENSE_TOKENS, _MOST_DENSE_TOKENS = 1 << 22, 1 << 24
-_ALPHABET_BYTES = 128 << 20  # of an alphabet, the part of _FIXED_BYTES that is for it
+_ALPHABET_BYTES = 128 << 20  # of an alphabet, the part of _THREAD_BYTES that is for it
 
 
 @dataclass(frozen=True)
@@ -40,6 +39,7 @@ class BuildPlan:
     tokens: int
     threads: int
     memory: int
+    process_memory: int
     ranges: int
     spill: bool
     peak_memory: int
@@ -51,15 +51,21 @@ class BuildPlan:
 
 
 def plan_build(
-    rows: int, tokens: int, has_values: bool, threads: int, memory: int, alphabet_bytes: int = 0
+    rows: int,
+    tokens: int,
+    has_values: bool,
+    threads: int,
+    memory: int,
+    process_memory: int,
+    alphabet_bytes: int = 0,
 ) -> BuildPlan:
     """Divide a build so that it fits `memory` bytes.
 
-    `alphabet_bytes` is what the alphabet takes, once it is known. Raises UsageError that names the
-    least memory that would do.
+    `process_memory` is what the process takes before it begins, `alphabet_bytes` what the alphabet
+    takes, once it is known. Raises UsageError that names the least memory that would do.
     """
     value_bytes = 16 if has_values else 0
-    base = _FIXED_BYTES + threads * _THREAD_BYTES + max(0, alphabet_bytes - _ALPHABET_BYTES)
+    base = process_memory + threads * _THREAD_BYTES + max(0, alphabet_bytes - _ALPHABET_BYTES)
     held = base + _HELD_TOKEN * tokens + (_HELD_ROW + value_bytes) * rows
     work = math.ceil(_LARGEST_RANGE * (_RANGE_TOKEN * tokens + (_RANGE_ROW + value_bytes) * rows))
     # In memory at a time: ranges that are read, sorted, or waiting for a neighbour.
@@ -93,6 +99,7 @@ def plan_build(
         tokens=tokens,
         threads=threads,
         memory=memory,
+        process_memory=process_memory,
         ranges=min(MAX_RANGES, ranges),
         spill=spill,
         peak_memory=peak,
@@ -109,9 +116,9 @@ def range_bytes(rows: int, data_bytes: int) -> int:
     return _RANGE_ROW * rows + _RANGE_BYTE * data_bytes
 
 
-def affordable_threads(memory: int) -> int:
+def affordable_threads(memory: int, process_memory: int) -> int:
     """How many threads take no more than half of the memory."""
-    return max(1, (memory // 2 - _FIXED_BYTES) // _THREAD_BYTES)
+    return max(1, (memory // 2 - process_memory) // _THREAD_BYTES)
 
 
 def _fits(held: int, memory: int) -> bool:

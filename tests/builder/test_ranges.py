@@ -180,8 +180,9 @@ def test_a_sample_of_long_keywords_stays_small(monkeypatch):
 def test_least_memory_is_enough_and_less_is_not():
     for rows, tokens, threads in ((10, 30, 1), (10**6, 5 * 10**6, 2), (10**9, 4 * 10**9, 16)):
         with pytest.raises(UsageError) as caught:
-            plan_build(rows, tokens, True, threads, 1 << 20)
+            plan_build(rows, tokens, True, threads, 1 << 20, 240 << 20)
         mib = int(caught.value.hint.split()[3].replace(",", ""))
-        assert plan_build(rows, tokens, True, threads, mib << 20).peak_memory <= mib << 20
+        enough = plan_build(rows, tokens, True, threads, mib << 20, 240 << 20)
+        assert enough.peak_memory <= mib << 20
         with pytest.raises(UsageError):
-            plan_build(rows, tokens, True, threads, (mib - 1) << 20)
+            plan_build(rows, tokens, True, threads, (mib - 1) << 20, 240 << 20)

@@ -41,7 +41,7 @@ def test_16_the_longest_keyword_and_its_prefix(tmp_path, tails):
     chain = np.random.default_rng(0).integers(0, 1000, 4096).tolist()
     write_parquet(tmp_path / "a.parquet", [chain, chain[:-1]])
     report = flashtrie.build(
-        [tmp_path / "a.parquet"], tmp_path / "out.trie", tails=tails, memory=500 << 20, threads=1
+        [tmp_path / "a.parquet"], tmp_path / "out.trie", tails=tails, memory=640 << 20, threads=1
     )
     assert report.nodes == 4096
     # A table row and up to ten sections of a word or two for each level.
