@@ -18,6 +18,7 @@ import numpy.typing as npt
 from flashtrie.builder.alphabet import Alphabet, TokenCounter, alphabet_bytes
 from flashtrie.builder.batches import Batch
 from flashtrie.builder.concatenate import ArtifactPlan, Layout, plan_artifact, write_artifact
+from flashtrie.builder.held import HeldBatch, Holder
 from flashtrie.builder.levels import RangeLevels, range_levels
 from flashtrie.builder.pack import ordered_map
 from flashtrie.builder.plan import BuildPlan, plan_build
@@ -38,7 +39,8 @@ _T = TypeVar("_T")
 # Called from any thread with a phase, how much of it is done, how much there is, and the unit.
 Progress = Callable[[str, int, int, str], None]
 
-_BATCH_ROWS = 1 << 18
+# Batches that are held are small, so that they are decoded and copied in cache.
+_BATCH_ROWS, _HELD_BATCH_ROWS = 1 << 18, 1 << 16
 _NO_KEYWORD: U32 = np.empty(0, np.uint32)
 
 
@@ -125,15 +127,17 @@ class Pipeline:
             return None
         return Spill(Path(self._scratch()), plan.range_bytes, plan.buffer_bytes, plan.scratch)
 
-    def _count(self) -> tuple[list[Batch], Sample, Alphabet]:
+    def _count(self) -> tuple[list[HeldBatch], Sample, Alphabet]:
         """Count all tokens; (the batches where they are held, a sample, the alphabet)."""
         source, plan = self._job.source, self._plan
         counter = TokenCounter(plan.dense_tokens)
         sample = Sample(source.rows, source.tokens, plan.ranges)
+        holder = Holder()
+        batch_rows = _BATCH_ROWS if plan.spill else _HELD_BATCH_ROWS
 
-        def count(task: Task) -> tuple[list[Batch], int]:
+        def count(task: Task) -> tuple[list[HeldBatch], int]:
             batches = []
-            for batch in source.read(task, _BATCH_ROWS):
+            for batch in source.read(task, batch_rows):
                 counter.add(batch.tokens)
                 sample.add(batch)
                 with self._lock:
@@ -141,10 +145,10 @@ class Pipeline:
                     self.skipped_nulls += batch.skipped_nulls
                     self.skipped_empty += batch.skipped_empty
                 if not plan.spill and len(batch):
-                    batches.append(batch)
+                    batches.append(holder.hold(batch))
             return batches, task.rows
 
-        held: list[Batch] = []
+        held: list[HeldBatch] = []
         done = 0
         for batches, rows in ordered_map(self._pool, count, source.tasks, 2 * self._threads):
             held += batches
@@ -176,13 +180,13 @@ class Pipeline:
         if self._plan.spill and self._spill is None:
             self._spill = self._spilling()
 
-    def _scatter(self, held: list[Batch], sample: Sample, alphabet: Alphabet) -> RangeStore:
+    def _scatter(self, held: list[HeldBatch], sample: Sample, alphabet: Alphabet) -> RangeStore:
         """All rows, coded, to their ranges: those of `held`, which is emptied, or read again."""
         source = self._job.source
         splitters = sample.splitters(alphabet, self._plan.ranges)
         ranges = range_store(splitters.ranges, self._spill, "keywords")
 
-        def add(batch: Batch) -> int:
+        def add(batch: Batch | HeldBatch) -> int:
             if not alphabet.covers(batch.tokens):
                 raise self._other_input()
             encoded = encode_rows(alphabet.entries(batch.tokens), batch.offsets, alphabet.code_of)
