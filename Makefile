@@ -11,7 +11,7 @@ STAMP := $(VENV)/installed
 DRIVER := $(shell command -v nvidia-smi || ls -d /proc/driver/nvidia 2>/dev/null)
 EXTRAS := $(if $(DRIVER),[gpu])
 
-.PHONY: dev lint types test test-gpu bench demo clean
+.PHONY: dev lint types kernels test test-gpu fuzz bench demo clean
 
 dev: $(STAMP)
 
@@ -30,11 +30,23 @@ types: $(STAMP)
 	$(BIN)/mypy
 	$(BIN)/pyright
 
-test: lint types
+# Every kernel for every architecture, without a GPU; what did not change is not compiled again.
+kernels: $(STAMP)
+	$(BIN)/python -m flashtrie.gpu.compile_check --cache $(VENV)/kernels
+
+test: lint types kernels
 	$(BIN)/pytest -m "not gpu" -n 2
 
 test-gpu: $(STAMP)
 	$(BIN)/pytest -m gpu
+
+# Guided by coverage, without end but for the seconds; what is found new stays in .fuzz.
+FUZZ_SECONDS := 60
+fuzz: $(STAMP)
+	$(BIN)/pip install --quiet --disable-pip-version-check --group fuzz
+	mkdir -p .fuzz/reader .fuzz/parquet
+	$(BIN)/python -m tests.fuzz.coverage reader -max_total_time=$(FUZZ_SECONDS) .fuzz/reader
+	$(BIN)/python -m tests.fuzz.coverage parquet -max_total_time=$(FUZZ_SECONDS) .fuzz/parquet
 
 bench: demo/keywords.trie
 	$(BIN)/trie bench demo/keywords.trie --bw 100 --bw 1000 --batch 1 --batch 8
@@ -56,5 +68,5 @@ demo: $(STAMP)
 	cd demo && trie lookup --tokens $$(trie dump | head -1 | cut -f 2)
 
 clean:
-	rm -rf $(VENV) demo dist .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(VENV) demo dist .fuzz .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

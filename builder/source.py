@@ -209,6 +209,8 @@ def _read_footer(file: InputFile) -> _Footer | Fault:
     try:
         with _parquet(file) as parquet:
             return _Footer(file.name, parquet.metadata, parquet.schema_arrow)
+    except UnicodeDecodeError:  # of names in the footer, which the readers do not look at
+        return Fault(file.name, "the name of a column is not UTF-8")
     except (pa.ArrowException, OSError) as error:
         return Fault(file.name, _diagnosis(file) or _plain(error))
 

@@ -6,6 +6,9 @@ from typing import Annotated, Literal
 
 import typer
 
+from flashtrie.cli.bench_decode import bench_decode
+from flashtrie.cli.bench_sampling import bench_sampling
+from flashtrie.cli.bench_search import bench_search
 from flashtrie.cli.options import (
     Artifact,
     Device,
@@ -16,12 +19,12 @@ from flashtrie.cli.options import (
     find_artifact,
     option,
 )
-from flashtrie.cli.output import Output, facts, table
-from flashtrie.cli.progress import progress
+from flashtrie.cli.output import Output
 
-SEED = 0
-
-Suite = Annotated[Literal["search"], option("What to measure.")]
+Suite = Annotated[
+    Literal["search", "sampling", "decode"],
+    option("Searches; top-k and top-p of logits; or from logits to keywords."),
+]
 BeamWidths = Annotated[list[int] | None, option("Beam width; repeatable. [default: 1000]", "B")]
 Batches = Annotated[
     list[int] | None, option("Queries searched at a time; repeatable. [default: 1]", "N")
@@ -52,56 +55,42 @@ def bench(
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Measure searches with queries made from the artifact itself.
+    """Measure searches with queries made from the artifact itself; or sampling; or decoding.
 
-    A row for each beam width and batch. Only queries that keep the beam full are timed. FILE is npz
-    or safetensors, as `trie search --queries` reads it.
+    A row for each beam width and batch. Only queries that keep the beam full are timed; on the GPU
+    by events, without the way there and back. FILE is npz or safetensors, as `trie search
+    --queries` reads it.
     """
     output = Output(json, quiet)
+    if suite == "sampling":
+        bench_sampling(output, choose_device(device, output))
+        return
     path = find_artifact(artifact)
-    choose_device(device, output)
-    import flashtrie
-    from flashtrie.cpu import bench as library
-    from flashtrie.cpu.machine import commit, processor
-    from flashtrie.cpu.plot import check_plot_output, write_plot
-    from flashtrie.cpu.query_files import check_queries_output, write_queries
-
-    if save_queries:
-        check_queries_output(save_queries, force=force)
-    if plot:
-        check_plot_output(plot, force=force)
-    output.note_if_compiling()
-    with flashtrie.open(path) as trie, progress(output) as report:
-        rows, used = library.bench(
-            trie,
+    chosen = choose_device(device, output)
+    if suite == "decode":
+        bench_decode(
+            output,
+            path,
+            chosen,
             beam_widths=bw or [1000],
             batches=batch or [1],
             top_k=top_k,
             steps=steps,
-            queries=queries,
-            seed=SEED,
-            against=trie if against else None,
-            progress=report,
         )
-        header = trie.artifact.header
-        if save_queries:
-            write_queries(save_queries, used, force=force)
-    head = {
-        "device": "cpu",
-        "chip": processor(),
-        "driver": None,
-        "kind": header.tags.get("kind"),
-        "commit": commit(),
-        "keywords": header.keywords,
-        "seed": SEED,
-    }
-    if plot:
-        title = f"{header.keywords:,} keywords, {head['kind'] or 'no kind'}, {head['chip']}"
-        write_plot(plot, title, rows, force=force)
-    shown = [row.as_json() for row in rows]
-    flat = [[v for v in row.values() if not isinstance(v, list)] for row in shown]
-    names = [name for name, value in shown[0].items() if not isinstance(value, list)]
-    text = f"{facts(head.items())}\n\n{table(names, flat)}"
-    output.result(head | {"rows": shown}, text)
-    if any(row.equal is False for row in rows):
+        return
+    equal = bench_search(
+        output,
+        path,
+        chosen,
+        beam_widths=bw or [1000],
+        batches=batch or [1],
+        top_k=top_k,
+        steps=steps,
+        queries=queries,
+        against=against is not None,
+        save_queries=save_queries,
+        plot=plot,
+        force=force,
+    )
+    if not equal:
         raise typer.Exit(1)

@@ -74,18 +74,21 @@ def find_artifact(given: str | None) -> str:
     )
 
 
-def choose_device(device: str, output: Output) -> None:
-    """Say which device is used. There is one so far."""
+def choose_device(device: str, output: Output) -> Literal["cpu", "cuda"]:
+    """Which device is used, cpu or cuda, and a note of it; an error where cuda cannot be."""
+    if device == "cpu":
+        output.note("device: cpu")
+        return "cpu"
+    from flashtrie.gpu import devices
+
+    missing = devices.missing()
+    if missing is None:
+        output.note(f"device: cuda, {devices.chip()}")
+        return "cuda"
     if device == "cuda":
-        raise no_gpu_engine()
-    output.note("device: cpu")
-
-
-def no_gpu_engine() -> UsageError:
-    """The error for what needs a GPU."""
-    return UsageError(
-        "cannot use a GPU", cause="this version has no GPU engine", hint="Use --device cpu"
-    )
+        raise missing.error()
+    output.note(f"device: cpu ({missing.cause})")
+    return "cpu"
 
 
 def parse_size(option: str, text: str | None) -> int | None:

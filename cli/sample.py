@@ -37,7 +37,7 @@ def sample(
     logprobs.
     """
     output = Output(json, quiet)
-    choose_device(device, output)
+    device = choose_device(device, output)
     import numpy as np
 
     from flashtrie import sampling
@@ -49,20 +49,22 @@ def sample(
     output.note_if_compiling()
     parts: list[dict[str, Any]] = []
     step = max(1, _PART_ENTRIES // given.shape[1])
+    put, get = _on_cuda() if device == "cuda" else (np.asarray, np.asarray)
     with progress(output) as report:
         for first in range(0, len(given), step):
-            part = given[first : first + step]
+            part = put(given[first : first + step])
             kept = sampling.candidates(part, top_k, top_p, temperature, in_order=True)
+            indices = get(kept.indices)
             found = {
-                "indices": kept.indices[kept.indices >= 0],
-                "values": kept.values[kept.indices >= 0],
-                "counts": kept.counts,
-                "log_mass": kept.log_mass,
+                "indices": indices[indices >= 0],
+                "values": get(kept.values)[indices >= 0],
+                "counts": get(kept.counts),
+                "log_mass": get(kept.log_mass),
             }
             if seed is not None:
-                positions = np.arange(first, first + len(part))
+                positions = put(np.arange(first, first + len(part)))
                 drawn = sampling.sample(part, seed, positions, top_k, top_p, temperature)
-                found |= {"tokens": drawn.tokens, "logprobs": drawn.logprobs}
+                found |= {"tokens": get(drawn.tokens), "logprobs": get(drawn.logprobs)}
             parts.append(found)
             if report:
                 report("sample", first + len(part), len(given), "rows")
@@ -77,5 +79,12 @@ def sample(
         dict(zip(columns, values, strict=True))
         for values in zip(*(column.tolist() for column in columns.values()), strict=True)
     ]
-    result = {"device": "cpu", "rows": rows, "output": out}
+    result = {"device": device, "rows": rows, "output": out}
     output.result(result, table(list(columns), [list(row.values()) for row in rows]))
+
+
+def _on_cuda() -> tuple[Any, Any]:
+    """To the device and back."""
+    import cupy
+
+    return cupy.asarray, cupy.asnumpy

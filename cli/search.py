@@ -47,7 +47,7 @@ def search(
     """
     output = Output(json, quiet)
     path = find_artifact(artifact)
-    choose_device(device, output)
+    device = choose_device(device, output)
     import flashtrie
     from flashtrie.cpu.query_files import ResultsOutput, read_queries, search_queries
 
@@ -58,10 +58,11 @@ def search(
         file = stack.enter_context(ResultsOutput(out, values=valued, force=force)) if out else None
         given = read_queries(queries)
         output.note_if_compiling()
-        started = time.monotonic()
         report = stack.enter_context(progress(output))
+        engine = trie.to_device(report) if device == "cuda" else trie
+        started = time.monotonic()
         for first, found in search_queries(
-            trie,
+            engine,
             given,
             beam_width=bw,
             top_k=top_k,
@@ -74,7 +75,7 @@ def search(
             else:
                 rows += _best(first, found)
         seconds = time.monotonic() - started
-    totals = {"device": "cpu", "queries": len(given), "results": results, "seconds": seconds}
+    totals = {"device": device, "queries": len(given), "results": results, "seconds": seconds}
     if out:
         output.result(totals | {"output": out}, facts((totals | {"output": out}).items()))
         return

@@ -67,24 +67,24 @@ def verify(
 ) -> None:
     """Check checksums and structure, and all keywords of a source. Exit code 1 if one is wrong."""
     output = Output(json, quiet)
-    choose_device(device, output)
+    device = choose_device(device, output)
     path = find_artifact(artifact)
     reading = (column, values, tokenizer, nulls, empty)
     one_value = on_conflict == "error"
     output.note_if_compiling()
     with progress(output) as report:
-        checks = _checks(path, against or [], reading, one_value, report)
+        checks = _checks(path, against or [], reading, one_value, device, report)
     ok = all(check.ok for check in checks)
     width = max(len(check.name) for check in checks)
     lines = [f"{'ok' if c.ok else 'WRONG':5}  {c.name:{width}}  {c.detail}" for c in checks]
-    result = {"ok": ok, "checks": [check._asdict() for check in checks]}
+    result = {"ok": ok, "device": device, "checks": [check._asdict() for check in checks]}
     output.result(result, "\n".join(lines))
     if not ok:
         raise typer.Exit(1)
 
 
 def _checks(
-    path: str, inputs: list[str], reading: Any, one_value: bool, report: Any
+    path: str, inputs: list[str], reading: Any, one_value: bool, device: str, report: Any
 ) -> list[Check]:
     from flashtrie.builder.source import Source
     from flashtrie.cpu.trie import Trie
@@ -99,11 +99,17 @@ def _checks(
     except ArtifactError as error:
         return [Check("header", False, str(error))]
     with opened:
-        checks = check(opened, progress=report)
+        trie: Any = Trie(opened)
+        known: list[Check] = []
+        if device == "cuda":
+            from flashtrie.gpu.verify import check_on_device
+
+            trie, known = check_on_device(trie, report)
+        checks = check(opened, progress=report, known=known)
         if source is not None and all(c.ok for c in checks):
             parts = [partial(source.read, task) for task in source.tasks]
             checks += verify_against(
-                Trie(opened),
+                trie,
                 parts,
                 source.rows,
                 valued=source.has_values,

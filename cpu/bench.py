@@ -10,47 +10,45 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from flashtrie.cpu.queries import Query, QueryMaker
+from flashtrie.cpu.full_queries import Drawer, Engine, FullQueries, draw_full, search_batch
+from flashtrie.cpu.queries import QueryMaker
 from flashtrie.cpu.query_files import Queries
 from flashtrie.cpu.trie import Trie
-from flashtrie.formats.errors import UsageError
 from flashtrie.formats.progress import Progress
-from flashtrie.formats.search import SearchResult, SearchStats
+from flashtrie.formats.search import SearchResult
 
-SECONDS = 30.0  # of drawing, and then of timing, after which a row is over
+SECONDS = 30.0  # of timing, after which a row is over
 
-_MIN_DIFFERENT = 64  # queries, or as many as were asked for
-_KEPT_BYTES = 1 << 30
-_HOPELESS = 64  # queries drawn without a full one
-_DRAWN_TOGETHER = 8
 _WARM_UP = 3
+_SECTOR_BYTES = 32
+
+Floats = npt.NDArray[np.float64]
 
 
-class Engine(Protocol):
-    """What is timed: a Trie, or anything that searches as one does."""
+class Timer(Protocol):
+    """Times searches of batches that take turns."""
 
-    def search(
-        self,
-        tokens: npt.NDArray[Any],
-        logprobs: npt.NDArray[Any],
-        *,
-        beam_width: int = ...,
-        end_logprobs: npt.NDArray[Any] | None = ...,
-        stats: SearchStats | None = ...,
-    ) -> SearchResult:
-        """Search a batch."""
+    def __call__(
+        self, parts: Sequence[Queries], beam_width: int, calls: int, over: Callable[[int], bool]
+    ) -> Floats:
+        """Seconds of `calls` searches, or of fewer: `over` of their number is asked in between."""
 
 
-# Seconds of one search of a batch of queries with a beam width.
-Timer = Callable[[Queries, int], float]
+class Traffic(Protocol):
+    """Counts what a search reads, and knows how fast the device reads at random places."""
+
+    sectors_per_second: float  # of 32 bytes each
+
+    def bytes_touched(self, parts: Sequence[Queries], beam_width: int) -> float:
+        """Bytes of the trie that the search of a batch reads, each counted once: the mean."""
 
 
 @dataclass(frozen=True)
 class Row:
     """Figures of one beam width and batch size; milliseconds are of a batch.
 
-    `drawn` queries gave `queries` full ones that were timed. Active beams and candidates are means
-    of these, a list by step.
+    `drawn` queries gave the full ones of which `queries` were timed. Active beams and candidates
+    are means of these, a list by step.
     """
 
     bw: int
@@ -67,27 +65,14 @@ class Row:
     queries_per_second: float
     active_beams: list[float]
     candidates: list[float]
+    bytes_touched: float | None = None  # by a batch
+    random_access_share: float | None = None  # of what the device reads at random places
     speedup: float | None = None  # over the other engine
     equal: bool | None = None  # to its results, bit for bit
 
     def as_json(self) -> dict[str, Any]:
         """The row as the command line gives it: without what was not measured."""
         return {name: value for name, value in asdict(self).items() if value is not None}
-
-
-@dataclass(frozen=True)
-class FullQueries:
-    """Queries that keep the beam full, and what was counted in their search.
-
-    `timed` of them are to be timed: more than there are where memory ended their number.
-    """
-
-    queries: Queries
-    drawn: int
-    timed: int
-    stopped_by: str
-    active_beams: list[float]
-    candidates: list[float]
 
 
 def bench(
@@ -98,180 +83,166 @@ def bench(
     top_k: int = 1000,
     steps: int = 8,
     queries: int = 1000,
+    different: int | None = None,
     seed: int = 0,
     engine: Engine | None = None,
     timer: Timer | None = None,
+    traffic: Traffic | None = None,
     against: Engine | None = None,
     progress: Progress | None = None,
 ) -> tuple[list[Row], Queries]:
     """A row for each beam width and batch size; then the queries of the last beam width.
 
-    `engine` is the trie itself if left out; `timer` times it, by the clock if left out. With
-    `against`, another engine searches the same batches. Raises UsageError where the artifact is
-    too small for a beam width.
+    `engine` is the trie itself if left out; `timer` times it, by the clock if left out. Of
+    `queries`, at most `different` are drawn, and take turns. With `against`, another engine
+    searches the same batches. Raises UsageError where the artifact is too small for a beam width.
     """
     engine = engine or trie
     timer = timer or by_clock(engine)
-    maker = QueryMaker(trie, steps, top_k, seed)
+    drawer = Drawer(QueryMaker(trie, steps, top_k, seed))
+    wanted = min(queries, different or queries)
     rows = []
     for beam_width in beam_widths:
-        full = draw_full(maker, engine, beam_width, steps, queries, len(trie), progress)
+        full = draw_full(drawer, engine, beam_width, steps, wanted, len(trie), progress)
         for batch in batches:
-            rows.append(_row(full, beam_width, batch, engine, timer, against, progress))
+            rows.append(
+                measure(
+                    full,
+                    beam_width,
+                    batch,
+                    queries,
+                    engine,
+                    timer=timer,
+                    traffic=traffic,
+                    against=against,
+                    progress=progress,
+                )
+            )
     return rows, full.queries
 
 
-def draw_full(
-    maker: QueryMaker,
-    engine: Engine,
+def measure(
+    full: FullQueries,
     beam_width: int,
-    steps: int,
-    wanted: int,
-    keywords: int,
+    batch: int,
+    queries: int,
+    engine: Engine,
+    *,
+    timer: Timer,
+    traffic: Traffic | None = None,
+    against: Engine | None = None,
     progress: Progress | None = None,
-) -> FullQueries:
-    """Draw until `wanted` queries are full, or for 30 s, or until memory for them is spent.
-
-    A query is full when steps 2 to ceil(T / 2) + 1 each keep B beams, and B results come back.
-    Raises UsageError where none is.
-    """
-    full_steps = slice(1, min(-(-steps // 2) + 1, steps))
-    kept: list[Query] = []
-    active, candidates = [], []
-    drawn = 0
-    best = 0
-    stopped_by = "queries"
-    started = time.monotonic()
-    while len(kept) < wanted:
-        if drawn and time.monotonic() - started > SECONDS:
-            stopped_by = "time"
-            break
-        if keywords < beam_width or (drawn >= _HOPELESS and not kept):
-            break
-        if len(kept) >= _MIN_DIFFERENT and len(kept) * _bytes(kept[0]) > _KEPT_BYTES:
-            break
-        made = [maker.draw(drawn + i) for i in range(_DRAWN_TOGETHER)]
-        drawn += len(made)
-        stats = SearchStats()
-        batch = _stack(made)
-        assert batch.tokens is not None and batch.logprobs is not None
-        result = engine.search(
-            batch.tokens,
-            batch.logprobs,
-            end_logprobs=batch.end_logprobs,
-            beam_width=beam_width,
-            stats=stats,
-        )
-        if drawn == len(made):
-            started = time.monotonic()  # the first search may have compiled
-        results = np.diff(result.offsets)
-        least = stats.active_beams[:, full_steps].min(axis=1, initial=beam_width)
-        best = max(best, int(np.minimum(least, results).max()))
-        for i in np.flatnonzero((least == beam_width) & (results == beam_width)):
-            kept.append(made[i])
-            active.append(stats.active_beams[i])
-            candidates.append(stats.candidates[i])
-        if progress:
-            progress(f"draw B={beam_width}", min(len(kept), wanted), wanted, "queries")
-    if not kept:
-        raise UsageError(
-            f"the artifact is too small for beam width {beam_width}",
-            cause=f"it has {keywords:,} keywords; none of {drawn} queries drawn fills more than "
-            f"{best} beams",
-            hint="Take a smaller --bw, or an artifact with more keywords",
-        )
-    return FullQueries(
-        _stack(kept[:wanted]),
-        drawn,
-        len(kept[:wanted]) if stopped_by == "time" else wanted,
-        stopped_by,
-        np.mean(active[:wanted], axis=0).round(1).tolist(),
-        np.mean(candidates[:wanted], axis=0).round(1).tolist(),
-    )
+) -> Row:
+    """The row of a beam width and batch size: `queries` searches of full queries, in turn."""
+    parts = [_wrapped(full.queries, i, batch) for i in range(0, len(full.queries), batch)]
+    timed = queries if full.stopped_by == "queries" else full.timed
+    row = _times(full, parts, timed, beam_width, timer, progress)
+    row |= _traffic(parts, beam_width, row["mean_ms"], traffic)
+    row |= _compare(parts, beam_width, row["mean_ms"], engine, against)
+    return Row(**row)
 
 
 def by_clock(engine: Engine) -> Timer:
     """Times an engine that answers when it is done."""
 
-    def seconds(batch: Queries, beam_width: int) -> float:
-        started = time.perf_counter()
-        _search(engine, batch, beam_width)
-        return time.perf_counter() - started
+    def times(
+        parts: Sequence[Queries], beam_width: int, calls: int, over: Callable[[int], bool]
+    ) -> Floats:
+        for part in parts[:_WARM_UP]:
+            search_batch(engine, part, beam_width)
+        seconds: list[float] = []
+        while len(seconds) < calls and not over(len(seconds)):
+            part = parts[len(seconds) % len(parts)]
+            started = time.perf_counter()
+            search_batch(engine, part, beam_width)
+            seconds.append(time.perf_counter() - started)
+        return np.array(seconds)
 
-    return seconds
+    return times
 
 
-def _row(
+def _times(
     full: FullQueries,
+    parts: Sequence[Queries],
+    timed: int,
     beam_width: int,
-    batch: int,
-    engine: Engine,
     timer: Timer,
-    against: Engine | None,
     progress: Progress | None,
-) -> Row:
-    starts = range(0, len(full.queries), batch)
-    parts = [_wrapped(full.queries, start, batch) for start in starts]
-    for part in parts[:_WARM_UP]:
-        timer(part, beam_width)
-    seconds: list[float] = []
-    stopped_by = full.stopped_by
-    started = time.monotonic()
-    calls = -(-full.timed // batch)
-    while len(seconds) < calls:
-        if seconds and time.monotonic() - started > SECONDS:
-            stopped_by = "time"
-            break
-        seconds.append(timer(parts[len(seconds) % len(parts)], beam_width))
-        if progress:
-            phase = f"search B={beam_width} batch {batch}"
-            progress(phase, len(seconds) * batch, calls * batch, "queries")
-    milliseconds = np.array(seconds) * 1e3
-    p50, p95, p99 = np.percentile(milliseconds, [50, 95, 99])
-    speedup = equal = None
-    if against is not None:
-        speedup, equal = _compare(parts, seconds, beam_width, engine, against)
-    tokens = full.queries.tokens
-    assert tokens is not None
-    return Row(
-        bw=beam_width,
-        batch=batch,
-        top_k=tokens.shape[2],
-        steps=tokens.shape[1],
-        drawn=full.drawn,
-        queries=len(seconds) * batch,
-        stopped_by=stopped_by,
-        mean_ms=float(milliseconds.mean()),
-        p50_ms=float(p50),
-        p95_ms=float(p95),
-        p99_ms=float(p99),
-        queries_per_second=batch / float(np.mean(seconds)),
-        active_beams=full.active_beams,
-        candidates=full.candidates,
-        speedup=speedup,
-        equal=equal,
-    )
+) -> dict[str, Any]:
+    """The fields of a row, without what is read and compared."""
+    batch = len(parts[0])
+    calls = -(-timed // batch)
+    over = _Watch(f"search B={beam_width} batch {batch}", batch, calls, progress)
+    milliseconds = timer(parts, beam_width, calls, over) * 1e3
+    p50, p95, p99 = np.percentile(milliseconds, [50, 95, 99]).tolist()
+    assert full.queries.tokens is not None
+    _, steps, top_k = full.queries.tokens.shape
+    return {
+        "bw": beam_width,
+        "batch": batch,
+        "top_k": top_k,
+        "steps": steps,
+        "drawn": full.drawn,
+        "queries": len(milliseconds) * batch,
+        "stopped_by": "time" if len(milliseconds) < calls else full.stopped_by,
+        "mean_ms": float(milliseconds.mean()),
+        "p50_ms": p50,
+        "p95_ms": p95,
+        "p99_ms": p99,
+        "queries_per_second": batch / float(milliseconds.mean()) * 1e3,
+        "active_beams": full.active_beams,
+        "candidates": full.candidates,
+    }
+
+
+class _Watch:
+    """Says when the time for a row is over, and tells the progress."""
+
+    def __init__(self, phase: str, batch: int, calls: int, progress: Progress | None) -> None:
+        self._phase = phase
+        self._batch = batch
+        self._calls = calls
+        self._progress = progress
+        self._started = 0.0
+
+    def __call__(self, done: int) -> bool:
+        if done == 0:
+            self._started = time.monotonic()
+        if self._progress:
+            total = self._calls * self._batch
+            self._progress(self._phase, done * self._batch, total, "queries")
+        return done > 0 and time.monotonic() - self._started > SECONDS
+
+
+def _traffic(
+    parts: Sequence[Queries], beam_width: int, mean_ms: float, traffic: Traffic | None
+) -> dict[str, Any]:
+    if traffic is None:
+        return {}
+    touched = traffic.bytes_touched(parts, beam_width)
+    rate = touched / _SECTOR_BYTES / (mean_ms * 1e-3)
+    share = rate / traffic.sectors_per_second
+    return {"bytes_touched": touched, "random_access_share": share}
 
 
 def _compare(
-    parts: Sequence[Queries],
-    seconds: Sequence[float],
-    beam_width: int,
-    engine: Engine,
-    other: Engine,
-) -> tuple[float, bool]:
+    parts: Sequence[Queries], beam_width: int, mean_ms: float, engine: Engine, other: Engine | None
+) -> dict[str, Any]:
     """How much faster than the other engine on the same batches, and whether results are equal."""
-    timer = by_clock(other)
-    timer(parts[0], beam_width)
+    if other is None:
+        return {}
+    search_batch(other, parts[0], beam_width)
     equal = True
     theirs: list[float] = []
-    started = time.monotonic()
-    for part in parts[: len(seconds)]:
-        if theirs and time.monotonic() - started > SECONDS:
+    begun = time.monotonic()
+    for part in parts:
+        if theirs and time.monotonic() - begun > SECONDS:
             break
-        theirs.append(timer(part, beam_width))
-        equal &= same_results(_search(engine, part, beam_width), _search(other, part, beam_width))
-    return float(np.mean(theirs) / np.mean(seconds)), equal
+        started = time.perf_counter()
+        expected = search_batch(other, part, beam_width)
+        theirs.append(time.perf_counter() - started)
+        equal &= same_results(search_batch(engine, part, beam_width), expected)
+    return {"speedup": float(np.mean(theirs)) * 1e3 / mean_ms, "equal": equal}
 
 
 def same_results(first: SearchResult, second: SearchResult) -> bool:
@@ -286,25 +257,9 @@ def same_results(first: SearchResult, second: SearchResult) -> bool:
     return True
 
 
-def _search(engine: Engine, batch: Queries, beam_width: int) -> SearchResult:
-    assert batch.tokens is not None and batch.logprobs is not None
-    return engine.search(
-        batch.tokens, batch.logprobs, beam_width=beam_width, end_logprobs=batch.end_logprobs
-    )
-
-
-def _stack(queries: Sequence[Query]) -> Queries:
-    tokens, logprobs, end = (np.stack(arrays) for arrays in zip(*queries, strict=True))
-    return Queries(tokens, logprobs, end)
-
-
 def _wrapped(queries: Queries, start: int, count: int) -> Queries:
     """`count` queries from `start` on, the first ones again after the last."""
     if start + count <= len(queries):
         return queries.part(start, start + count)
     rows = np.arange(start, start + count) % len(queries)
     return Queries(**{name: array[rows] for name, array in queries.arrays().items()})
-
-
-def _bytes(query: Query) -> int:
-    return sum(array.nbytes for array in query)

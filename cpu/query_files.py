@@ -13,7 +13,6 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from flashtrie.cpu.trie import Trie
 from flashtrie.formats.errors import InputError, UsageError
 from flashtrie.formats.outputs import Replacement, check_output
 from flashtrie.formats.parquet import TOKENS, ParquetOutput, token_lists
@@ -104,11 +103,12 @@ def check_queries_output(path: str | os.PathLike[str], *, force: bool = False) -
 
 
 def search_queries(
-    trie: Trie, queries: Queries, *, progress: Progress | None = None, **options: Any
+    trie: Any, queries: Queries, *, progress: Progress | None = None, **options: Any
 ) -> Iterator[tuple[int, SearchResult]]:
     """Search in parts of bounded memory: the number of a part's first query, and its results.
 
-    `options` are those of Trie.search: beam_width, top_k, length_penalty, threads.
+    `trie` is a Trie, or what searches as one does. `options` are those of Trie.search: beam_width,
+    top_k, length_penalty, threads.
     """
     beam_width = options.get("beam_width") or DEFAULT_BEAM_WIDTH
     size = max(64, _PART_RESULTS // beam_width)

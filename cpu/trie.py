@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from types import TracebackType
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -71,7 +71,7 @@ class Trie:
         self._workers.close()
         self.artifact.close()
 
-    def __enter__(self) -> Trie:
+    def __enter__(self) -> Self:
         """Close at the end of a `with` block."""
         return self
 

@@ -6,6 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+from search_figures import gpu_search, table
+
 PAGE = Path(__file__).with_name("benchmarks.md")
 RESULTS = PAGE.parents[1] / "benchmarks" / "results"
 
@@ -27,6 +29,8 @@ def page() -> str:
     searches = [json.loads(path.read_text()) for path in sorted(RESULTS.glob("paper_method_*"))]
     if searches:
         parts.append(_search(searches))
+    for path in sorted(RESULTS.glob("search-*.json")):
+        parts.append(gpu_search(json.loads(path.read_text())))
     return "\n".join(parts)
 
 
@@ -44,7 +48,7 @@ def _sizes(result: dict[str, Any]) -> str:
     head = ["set", "keywords", "bits per keyword", "with 16-bit low parts", "build, s"]
     return (
         f"## Sizes\n\n{_machine(result)} `python -m benchmarks.sizes`, without alphabet and values."
-        f"\n\n{_table(head, rows)}"
+        f"\n\n{table(head, rows)}"
     )
 
 
@@ -80,11 +84,11 @@ def _marisa(result: dict[str, Any]) -> str:
         "Bits per keyword without alphabet and values; MARISA with 3 tries / 1 trie, on "
         "prefix-free codes of frequency ranks (which need the same alphabet) and on 3 bytes a "
         "token:\n\n"
-        f"{_table(size_head, sizes)}\n"
+        f"{table(size_head, sizes)}\n"
         "Seconds are those of `trie build` from process start on Parquet in the page cache, with "
         "checksums and fsync, against `BinaryTrie(keys)` on codes with 3 tries, its keys made "
         "before. Lookups are one batch on one thread against a loop over the trie:\n\n"
-        f"{_table(speed_head, speeds)}"
+        f"{table(speed_head, speeds)}"
     )
 
 
@@ -106,7 +110,7 @@ def _build(result: dict[str, Any]) -> str:
     peers = ", ".join(f"{p['keywords']:,}: {p['build_seconds']} s" for p in result["marisa"])
     return (
         f"## How a build grows\n\n{_machine(result)} Kind wide, `python -m benchmarks.build`.\n\n"
-        f"{_table(head, rows)}\n"
+        f"{table(head, rows)}\n"
         f"The largest was verified against its source: {'all checks hold' if ok else 'WRONG'}, "
         f"{result['verified']['wall_seconds']} s. marisa-trie on the same keywords: {peers}.\n\n"
         "![cost by size](../benchmarks/results/build.png)\n"
@@ -121,7 +125,7 @@ def _search(results: list[dict[str, Any]]) -> str:
         "`python -m benchmarks.paper_method ARTIFACT`: beam width and proposals 1,000, 8 steps, "
         "full beams, processor time on one core. The paper's method searches every proposal among "
         "the children of every beam; results are equal bit for bit.\n\n"
-        f"{_table(head, rows)}"
+        f"{table(head, rows)}"
     )
 
 
@@ -133,11 +137,6 @@ def _flat(result: dict[str, Any]) -> dict[str, Any]:
 def _machine(result: dict[str, Any]) -> str:
     commit = (result["commit"] or "unknown")[:9]
     return f"{result['chip']}, {result['cores']} cores, commit {commit}."
-
-
-def _table(head: list[str], rows: Rows) -> str:
-    lines = [head, ["---"] * len(head), *rows]
-    return "".join(f"| {' | '.join(map(str, line))} |\n" for line in lines)
 
 
 if __name__ == "__main__":

@@ -154,6 +154,7 @@ def parse(raw: bytes, where: str) -> Document:
     """
     try:
         document: Document = json.loads(raw[LENGTH_BYTES:].decode("ascii"))
+        spelled = _spell(document)
     except (ValueError, RecursionError) as error:
         raise foreign(where, "the header is not JSON") from error
     metadata = document.get(_METADATA) if isinstance(document, dict) else None
@@ -161,12 +162,12 @@ def parse(raw: bytes, where: str) -> Document:
         raise foreign(where, f"the metadata of the header has no format {FORMAT}")
     if not all(isinstance(value, str) for value in metadata.values()):
         raise damaged(where, "the header's metadata has a value that is not a string")
-    if _spell(document) != raw:
+    if spelled != raw:
         raise damaged(where, "the header is not spelled in the canonical way")
     stated = metadata.get("digest", "")
     expected = digest(_spell(document | {_METADATA: metadata | {"digest": _NO_DIGEST}}))
     if stated != expected:
-        raise damaged(where, f"the header has the digest {expected} and states {stated}")
+        raise damaged(where, f"the header has the digest {expected} and states {stated!r}")
     version = _count(metadata, "format_version", where)
     if version > VERSION:
         raise NewerFormatError(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
@@ -88,17 +88,24 @@ class _Findings:
 
 
 def check(
-    artifact: Artifact, threads: int | None = None, progress: Progress | None = None
+    artifact: Artifact,
+    threads: int | None = None,
+    progress: Progress | None = None,
+    known: Sequence[Check] = (),
 ) -> list[Check]:
     """Check everything that the format page states, in a fixed order of checks.
 
     O(bytes), with some 10 MB a thread; content.py says what comes on top. `threads`: all cores
-    if left out. Raises ArtifactChanged where the file changes meanwhile.
+    if left out. `known` checks were made elsewhere: what they find wrong is taken from them, and
+    checksums that are among them are not computed again. Raises ArtifactChanged where the file
+    changes meanwhile.
     """
+    made = {one.name: one for one in known}
     threads = threads or len(os.sched_getaffinity(0))
     artifact.check_unchanged()
     findings, payload = _Findings(), Payload(artifact)
-    _check_checksums(artifact, threads, findings.next_task(), progress)
+    if "checksums" not in made:
+        _check_checksums(artifact, threads, findings.next_task(), progress)
     _check_padding(artifact, findings.next_task())
     _check_structure(payload, threads, findings, progress)
     names = list(_CHECKS)
@@ -110,6 +117,7 @@ def check(
         content.finish(findings.next_task())
     artifact.check_unchanged()
     checks = [findings.check(name) for name in names]
+    checks = [made[c.name] if c.ok and c.name in made else c for c in checks]
     if findings.wrong(_STRUCTURE):
         after = names.index(_STRUCTURE[-1]) + 1
         unknown = "not checked: bitmaps or directories are wrong"

@@ -65,7 +65,10 @@ class Artifact:
         del self.offsets[""]
         self._descriptor = -1
         self._status = status
-        mapped = mmap.mmap(descriptor, status.st_size, access=mmap.ACCESS_READ)
+        try:
+            mapped = mmap.mmap(descriptor, status.st_size, access=mmap.ACCESS_READ)
+        except ValueError as error:  # it is longer than the file
+            raise damaged(path, "the file was cut while it was read") from error
         self.mapped: npt.NDArray[np.uint8] = np.frombuffer(mapped, np.uint8)
         self.sections: dict[str, npt.NDArray[Any]] = {
             name: np.frombuffer(mapped, SECTION[name].dtype, length, self.offsets[name])

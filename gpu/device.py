@@ -18,19 +18,22 @@ from flashtrie.formats.schema import COLUMN, SECTION, Header
 from flashtrie.formats.search import (
     ABSENT,
     DEFAULT_BEAM_WIDTH,
+    DEFAULT_LOGITS_TOP_K,
     SearchResult,
     SearchStats,
     as_tokens,
+    check_limits,
 )
 from flashtrie.gpu import arguments, payload
 from flashtrie.gpu.compiler import load
 from flashtrie.gpu.inputs import DeviceResult
+from flashtrie.gpu.logits import logit_proposals
 from flashtrie.gpu.search import Searcher
 
 _MAX_TABLE_FACTOR = 16  # entries of a dense table of ranks per token of the alphabet
 _KIND_NODES = 64  # as in kernels/trie.cuh
 _THREADS = 256
-_KEPT_FREE = 64 << 20  # for the kernels themselves and a small search
+KEPT_FREE = 64 << 20  # for the kernels themselves and a small search
 
 
 @dataclass(frozen=True)
@@ -78,7 +81,7 @@ class DeviceTrie:
             self._derived.store_flag_fine,
             *self._ranks.arguments,
         )
-        self._searcher = Searcher(self.header, self.trie_words)
+        self.searcher = Searcher(self.header, self.trie_words)
         cupy.cuda.get_current_stream().synchronize()
         self.report = LoadReport(
             need, need - len(self._payload), time.monotonic() - started, free_bytes()
@@ -103,7 +106,7 @@ class DeviceTrie:
 
         Raises UsageError, InputError, ResourceError.
         """
-        return self._searcher.search(
+        return self.searcher.search(
             tokens,
             logprobs,
             beam_width=beam_width,
@@ -124,7 +127,7 @@ class DeviceTrie:
         length_penalty: float = 0.0,
     ) -> DeviceResult:
         """The same without waiting: results stay on the device, in CuPy arrays."""
-        return self._searcher.launch(
+        return self.searcher.launch(
             tokens,
             logprobs,
             beam_width=beam_width,
@@ -132,6 +135,33 @@ class DeviceTrie:
             end_logprobs=end_logprobs,
             length_penalty=length_penalty,
         )
+
+    def search_logits(
+        self,
+        logits: Any,
+        *,
+        beam_width: int = DEFAULT_BEAM_WIDTH,
+        top_k: int | None = None,
+        end_logprobs: Any = None,
+        length_penalty: float = 0.0,
+        stats: SearchStats | None = None,
+    ) -> SearchResult:
+        """The same from logits [Q, T, W]: top_k, 1000 if left out, of each row.
+
+        Log-probabilities may differ from the CPU's by one unit in the last place of a float32.
+        """
+        limit = check_limits(beam_width, DEFAULT_LOGITS_TOP_K if top_k is None else top_k)
+        proposals = logit_proposals(logits, self.header.vocab_size, limit)
+        result = self.search(
+            proposals.tokens,
+            proposals.logprobs,
+            beam_width=beam_width,
+            end_logprobs=end_logprobs,
+            length_penalty=length_penalty,
+            stats=stats,
+        )
+        proposals.check()
+        return result
 
     def lookup_flat(
         self, tokens: npt.NDArray[Any], offsets: npt.NDArray[np.int64], threads: int = 1
@@ -189,10 +219,10 @@ def free_bytes() -> int:
 
 def _check_free(need: int) -> None:
     free = free_bytes()
-    if need + _KEPT_FREE > free:
+    if need + KEPT_FREE > free:
         raise ResourceError(
             "not enough GPU memory for the artifact",
-            cause=f"it takes {need + _KEPT_FREE:,} bytes, {free:,} are free",
+            cause=f"it takes {need + KEPT_FREE:,} bytes, {free:,} are free",
             hint="Close what else uses the GPU, or search with --device cpu",
         )
 

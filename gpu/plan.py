@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from flashtrie.formats.errors import ResourceError
 
 BINS = 2048  # of search.cu's histograms
+ROWS = 4  # children that a lane looks at in a turn
 _DIGITS = 256
 _NARROW_SETS = 3
 _ALIGNMENT = 256
@@ -23,24 +24,64 @@ THREADS = 1024
 PROPOSAL_THREADS = 256  # of proposals.cu
 BLOCKS = 1  # of a multiprocessor
 
-# Proposals a step up to which the set fits shared memory, with log2 of its slots and of the bits
-# of its filter. Wider steps have their slots in L2.
-_SETS = ((1024, 11, 15), (4096, 13, 16), (1 << 16, 0, 17))
-
-# What the kernel is compiled with, by the width of the set.
-VARIANTS = tuple(
-    {"THREADS": THREADS, "BLOCKS": BLOCKS, "SLOT_BITS": slot_bits, "FILTER_BITS": filter_bits}
-    for _, slot_bits, filter_bits in _SETS
+# Variants of the kernel: up to how many proposals a step, and what they are compiled with, the best
+# first. Up to 4,096 proposals the set of a step is in shared memory, with log2 of its slots and of
+# the bits of its filter; wider steps have their slots in L2. A device takes the first that its
+# blocks have room for: 227 KiB on compute capability 9.0 and 10.0, 163 on 8.0, 99 on 8.6 and 8.9.
+_ROOMY = {"GROUPS": 4096, "STAGE": 4096}
+_MIDDLE = {"GROUPS": 4096, "STAGE": 2048}
+_SMALL = {"GROUPS": 2048, "STAGE": 1024}
+_VARIANTS: tuple[tuple[int, dict[str, int]], ...] = (
+    (1024, {"SLOT_BITS": 11, "FILTER_BITS": 15, **_ROOMY}),
+    (1024, {"SLOT_BITS": 11, "FILTER_BITS": 15, **_MIDDLE}),
+    (1024, {"SLOT_BITS": 11, "FILTER_BITS": 14, **_SMALL}),
+    (4096, {"SLOT_BITS": 13, "FILTER_BITS": 16, "GROUPS": 2048, "STAGE": 2048}),
+    (1 << 16, {"SLOT_BITS": 0, "FILTER_BITS": 17, **_ROOMY}),
+    (1 << 16, {"SLOT_BITS": 0, "FILTER_BITS": 17, **_SMALL}),
 )
+# The variant that counts what it reads: log2 of the sectors that it can tell apart, 8 GiB of them.
+COUNTING = {"TOUCHED_BITS": 28}
+
+WIDTHS = (1024, 4096, 1 << 16)  # where the variant changes
+
+_BLOCK_FIXED_BYTES = 2368  # of struct Block in kernels/search.cuh, before its first long array
 
 
-def defines(width: int, changes: Mapping[str, int] | None = None) -> dict[str, int]:
+def defines(
+    width: int, changes: Mapping[str, int] | None = None, shared_bytes: int = 227 << 10
+) -> dict[str, int]:
     """What the kernel is compiled with for `width` proposals a step.
 
-    `changes` replace some of it, for measurements and to force rare paths in tests.
+    `shared_bytes` are what a block of the device may have. `changes` replace some of it, for
+    measurements and to force rare paths in tests. Raises ResourceError where nothing fits.
     """
-    chosen = next(i for i, (most, *_) in enumerate(_SETS) if width <= most)
-    return VARIANTS[chosen] | dict(changes or {})
+    least = 0
+    for most, sizes in _VARIANTS:
+        if width > most:
+            continue
+        compiled = {"THREADS": THREADS, "BLOCKS": BLOCKS, **sizes, **(changes or {})}
+        least = block_bytes(compiled)
+        if least <= shared_bytes:
+            return compiled
+    raise ResourceError(
+        "the GPU is too small for the search",
+        cause=f"a block takes {least:,} bytes of shared memory, and can have {shared_bytes:,}",
+        hint="Search with --device cpu",
+    )
+
+
+def block_bytes(compiled: Mapping[str, int]) -> int:
+    """Shared memory of a block: the size of struct Block in kernels/search.cuh.
+
+    `make kernels` compares it with that of the compiled kernel.
+    """
+    slots = 1 << compiled["SLOT_BITS"]
+    width = max(slots // 2, 1)
+    size = _BLOCK_FIXED_BYTES + 12 * compiled.get("BINS", BINS) + 8 * _DIGITS
+    size = _aligned(size + 10 * compiled["GROUPS"], 16)
+    size += (1 << compiled["FILTER_BITS"]) // 8 + 8 * slots + 12 * width
+    size += compiled["THREADS"] * compiled.get("ROWS", ROWS)
+    return _aligned(size, 16) + 16 * compiled["STAGE"]
 
 
 @dataclass(frozen=True)
@@ -168,5 +209,9 @@ def _workspace(shape: Shape, compiled: Mapping[str, int]) -> tuple[dict[str, int
     end = 0
     for name, size in parts.items():
         offsets[name] = end
-        end += -(-size // _ALIGNMENT) * _ALIGNMENT
+        end += _aligned(size, _ALIGNMENT)
     return offsets, end
+
+
+def _aligned(size: int, alignment: int) -> int:
+    return -(-size // alignment) * alignment

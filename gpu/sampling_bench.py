@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import cupy
 import numpy as np
@@ -21,6 +21,31 @@ MOST_ROTATED = 32
 SAMPLE_MILLISECONDS = 4.0
 SAMPLES = 7
 MODES = {"k": (50, 1.0), "p": (0, 0.9), "k+p": (50, 0.9), "k=1000": (1000, 1.0)}
+SHAPES = (
+    (1, 32768), (1, 131072), (16, 131072), (64, 131072), (256, 131072), (1, 2200000),
+    (16, 2200000),
+)  # fmt: skip
+# Vocabularies of Llama, Qwen, GPT-OSS and Gemma.
+MODELS = ((64, 128256), (64, 151936), (64, 201088), (64, 262144))
+KINDS = ("normal", "ties", "peaks", "masked")
+
+
+class Part(NamedTuple):
+    """Some of the figures: each shape with each mode and result, for one kind of logits."""
+
+    shapes: tuple[tuple[int, int], ...]
+    modes: tuple[str, ...]
+    results: tuple[str, ...]
+    kind: str = "power"
+
+
+_EACH = (("k", "p", "k+p"), ("mask", "token"))
+GRID = (
+    Part(SHAPES, *_EACH),
+    Part(((8, 2200000),), ("k=1000",), ("candidates",)),
+    Part(MODELS, ("k+p",), ("mask", "token")),
+    *(Part(((64, 131072),), *_EACH, kind) for kind in KINDS),
+)
 
 
 def make_logits(kind: str, rows: int, size: int, seed: int) -> Any:
@@ -93,25 +118,22 @@ def _replay(graph: Any, stream: Any, replays: int) -> float:
 
 
 def measure(
-    shapes: list[tuple[int, int]],
-    modes: list[str],
-    results: list[str],
-    *,
-    kind: str = "power",
-    seed: int = 0,
-    peers: bool = True,
-    by_pivot: bool = False,
+    part: Part, *, seed: int = 0, peers: bool = True, methods: tuple[str, ...] | None = None
 ) -> Iterator[dict[str, Any]]:
-    """A row for each shape, mode and result (mask, candidates, token), and for each peer."""
-    for rows, size in shapes:
+    """A row for each shape, mode and result (mask, candidates, token), and for each peer.
+
+    `methods` as in sampling.select. Raises CheckFailed where a set differs from the pivot search.
+    """
+    _, modes, results, kind = part
+    for rows, size in part.shapes:
         first = make_logits(kind, rows, size, seed)
         rotated = min(MOST_ROTATED, max(2, ROTATED_BYTES // first.nbytes))
         inputs = [first] + [cupy.roll(first, 17 * i + 1, axis=1) for i in range(1, rotated)]
         outputs = [cupy.empty_like(first) for _ in range(min(rotated, 4))]
         for mode in modes:
-            _check(first, *MODES[mode])
+            _check(first, *MODES[mode], methods)
             for result in results:
-                yield _row(inputs, outputs, mode, result, by_pivot, kind)
+                yield _row(inputs, outputs, mode, result, methods, kind)
         if peers and importlib.util.find_spec("torch") and first.dtype == np.float32:
             yield from _peers(inputs, modes, kind)
         del first, inputs, outputs
@@ -119,7 +141,12 @@ def measure(
 
 
 def _row(
-    inputs: list[Any], outputs: list[Any], mode: str, result: str, by_pivot: bool, kind: str
+    inputs: list[Any],
+    outputs: list[Any],
+    mode: str,
+    result: str,
+    methods: tuple[str, ...] | None,
+    kind: str,
 ) -> dict[str, Any]:
     k, p = MODES[mode]
     rows, size = inputs[0].shape
@@ -133,7 +160,7 @@ def _row(
             "token": sampling.Wanted(seeds=7),
         }[result]
         return lambda: sampling.select(
-            matrix(inputs[i]), k, p, 1.0, wanted, workspace=workspace, by_pivot=by_pivot
+            matrix(inputs[i]), k, p, 1.0, wanted, workspace=workspace, methods=methods
         )
 
     seconds = time_graph([call(i) for i in range(len(inputs))])
@@ -153,13 +180,12 @@ def _row(
     }
 
 
-def _check(logits: Any, k: int, p: float) -> None:
+def _check(logits: Any, k: int, p: float, methods: tuple[str, ...] | None) -> None:
     masks = []
     for by_pivot in (False, True):
         out = cupy.empty_like(logits)
-        sampling.select(
-            matrix(logits), k, p, 1.0, sampling.Wanted(masked=matrix(out)), by_pivot=by_pivot
-        )
+        wanted = sampling.Wanted(masked=matrix(out))
+        sampling.select(matrix(logits), k, p, 1.0, wanted, by_pivot=by_pivot, methods=methods)
         masks.append(out)
     wrong = int((masks[0] != masks[1]).any(axis=1).sum())
     if wrong:
@@ -169,7 +195,7 @@ def _check(logits: Any, k: int, p: float) -> None:
         )
 
 
-def _peers(inputs: list[Any], modes: list[str], kind: str) -> Iterator[dict[str, Any]]:
+def _peers(inputs: list[Any], modes: tuple[str, ...], kind: str) -> Iterator[dict[str, Any]]:
     import torch
 
     tensors = [torch.from_dlpack(array) for array in inputs]

@@ -5,6 +5,8 @@ from __future__ import annotations
 import functools
 from typing import Any
 
+import cupy
+
 from flashtrie.gpu.compiler import load
 
 # Shared memory for the list of a row that a block resolves; two blocks fit, or one large one.
@@ -25,4 +27,7 @@ def kernel(file: str, name: str, element: int, device: int, defines: Defines = (
     if name == "resolve":
         large = ("THREADS", 1024) in defines
         function.max_dynamic_shared_size_bytes = LARGE_RESOLVE_BYTES if large else RESOLVE_BYTES
+    elif file == "sampling_hold.cu":
+        most = cupy.cuda.Device().attributes["MaxSharedMemoryPerBlockOptin"]
+        function.max_dynamic_shared_size_bytes = most - function.shared_size_bytes
     return function

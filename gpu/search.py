@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -32,20 +33,21 @@ class Kernel:
         """Compile it, which takes some seconds, or load it from disk."""
         self.compiled = dict(compiled)
         self.threads = compiled["THREADS"]
-        module = load_module("search.cu", compiled, cooperative=True)
-        self.function = module.get_function("beam_search")
-        held = module.get_global("block_bytes")
+        self.module = load_module("search.cu", compiled, cooperative=True)
+        self.function = self.module.get_function("beam_search")
+        held = self.module.get_global("block_bytes")
         self.shared_bytes = int(cupy.ndarray(1, np.uint32, held).get()[0])
         self.function.max_dynamic_shared_size_bytes = self.shared_bytes
         each = cupy.cuda.driver.occupancyMaxActiveBlocksPerMultiprocessor(
             self.function.kernel.ptr, self.threads, self.shared_bytes
         )
-        self.resident_blocks = each * cupy.cuda.Device().attributes["MultiProcessorCount"]
         if each == 0:
             raise ResourceError(
                 "the GPU is too small for the search",
-                cause=f"a block takes {self.shared_bytes:,} bytes of shared memory",
+                cause=f"a block takes {self.threads:,} threads and {self.shared_bytes:,} bytes",
+                hint="Search with --device cpu",
             )
+        self.resident_blocks = each * cupy.cuda.Device().attributes["MultiProcessorCount"]
 
 
 class _Workspace:
@@ -56,7 +58,6 @@ class _Workspace:
         self.work = cupy.empty((plan.teams, plan.work_bytes), np.uint8)
         self.work[:, : plan.zero_bytes] = 0
         self.counters = cupy.zeros(plan.counter_bytes, np.uint8)
-        self.error = cupy.full(1, np.uint64(NO_ERROR), np.uint64)
 
 
 @dataclass(frozen=True)
@@ -127,7 +128,6 @@ class Searcher:
         prepared.launch()
         code = int(prepared.error.get()[0])
         if code != NO_ERROR:
-            prepared.error.fill(np.uint64(NO_ERROR))
             given.raise_error(code, first_query)
         return prepared.result.to_host()
 
@@ -184,6 +184,8 @@ class Searcher:
         shape = Shape(queries, given_steps, steps, width, given.beam_width)
         workspace = self._workspace(shape, kernel)
         result = self._empty(given)
+        # Not of the workspace: threads that share a stream share that.
+        error = cupy.full(1, np.uint64(NO_ERROR), np.uint64)
         values = {
             **workspace.plan.fields,
             **token_values(given.tokens),
@@ -202,16 +204,17 @@ class Searcher:
             "values": _pointer(result.values),
             "active_beams": 0 if counts is None else counts[0].data.ptr,
             "candidates": 0 if counts is None else counts[1].data.ptr,
-            "error": workspace.error.data.ptr,
+            "error": error.data.ptr,
         }
         words = search_words(self._trie_words, values)
         held = (given, counts, workspace)
-        return Prepared(kernel, workspace.plan, words, result, workspace.error, held)
+        return Prepared(kernel, workspace.plan, words, result, error, held)
 
     def _kernel(self, width: int) -> Kernel:
-        """The variant for so many proposals a step."""
-        compiled = defines(width, self.changes)
-        key = (cupy.cuda.Device().id, *sorted(compiled.items()))
+        """The variant for so many proposals a step, of those that fit the device."""
+        device = cupy.cuda.Device().id
+        compiled = defines(width, self.changes, _shared_bytes(device))
+        key = (device, *sorted(compiled.items()))
         with self._lock:
             if key not in self._kernels:
                 self._kernels[key] = Kernel(compiled)
@@ -257,6 +260,12 @@ class Searcher:
                     self._penalties.clear()
                 self._penalties[key] = cupy.asarray(check_penalties(steps, length_penalty))
             return self._penalties[key]
+
+
+@functools.cache
+def _shared_bytes(device: int) -> int:
+    """Shared memory that a block of a device may have."""
+    return int(cupy.cuda.Device(device).attributes["MaxSharedMemoryPerBlockOptin"])
 
 
 def _free_bytes() -> int:

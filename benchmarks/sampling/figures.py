@@ -15,18 +15,12 @@ import cupy
 
 from flashtrie.gpu import sampling_bench as bench
 
-SHAPES = [
-    (1, 32768), (1, 131072), (16, 131072), (64, 131072), (256, 131072), (1, 2200000),
-    (16, 2200000),
-]  # fmt: skip
 # Microseconds that must be reached, mask and token alike, for k, p and k+p.
 MUST = {
     (1, 32768): (18, 18, 18), (1, 131072): (25, 25, 25), (16, 131072): (30, 30, 30),
     (64, 131072): (40, 60, 40), (256, 131072): (120, 160, 120), (1, 2200000): (40, 40, 40),
     (16, 2200000): (160, 250, 160), (8, 2200000): (90, 90, 90),
 }  # fmt: skip
-MODELS = [(64, 128256), (64, 151936), (64, 201088), (64, 262144)]
-KINDS = ["normal", "ties", "peaks", "masked"]
 
 
 def main() -> None:
@@ -35,10 +29,14 @@ def main() -> None:
     out = sys.argv[-1]
     rows: list[dict[str, Any]] = []
 
-    def take(*arguments: Any, **options: Any) -> None:
-        for row in bench.measure(*arguments, **options, peers=not quick):
+    rate = bench.copy_terabytes_per_second()
+    print(f"copy {rate:.2f} TB/s")
+    for part in bench.GRID:
+        if quick and part.shapes == bench.MODELS:
+            continue
+        for row in bench.measure(part, peers=not quick):
             must = MUST.get((row["batch"], row["vocab"]), (0, 0, 0))
-            limit = must[{"k": 0, "p": 1}.get(row["mode"], 2)] if row["logits"] == "power" else 0
+            limit = must[{"k": 0, "p": 1}.get(row["mode"], 2)] if part.kind == "power" else 0
             row["must_reach"] = limit or None
             rows.append(row)
             late = "" if not limit or row["microseconds"] <= limit else "  LATE"
@@ -49,15 +47,6 @@ def main() -> None:
                 f"  must {limit}{late}",
                 flush=True,
             )
-
-    rate = bench.copy_terabytes_per_second()
-    print(f"copy {rate:.2f} TB/s")
-    take(SHAPES, ["k", "p", "k+p"], ["mask", "token"])
-    take([(8, 2200000)], ["k=1000"], ["candidates"])
-    if not quick:
-        take(MODELS, ["k+p"], ["mask", "token"])
-    for kind in KINDS:
-        take([(64, 131072)], ["k", "p", "k+p"], ["mask", "token"], kind=kind)
     properties = cupy.cuda.runtime.getDeviceProperties(0)
     with open(out, "w") as file:
         json.dump(

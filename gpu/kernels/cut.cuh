@@ -21,7 +21,10 @@ __device__ __forceinline__ void publish_counts(const Step& s) {
 
 // Not all warps go through the counts: each instruction of a warp takes its turn with those of the
 // others, and most of them are the same for one count as for four.
-static constexpr u32 CUT_THREADS = THREADS < 512 ? THREADS : 512;
+#ifndef CUT_WARPS
+#define CUT_WARPS 16
+#endif
+static constexpr u32 CUT_THREADS = THREADS < 32 * CUT_WARPS ? THREADS : 32 * CUT_WARPS;
 static constexpr u32 RUN = (BINS + CUT_THREADS - 1) / CUT_THREADS;  // counts of a thread
 
 // The team's counts of the step after this one, which nobody reads or adds to now.
@@ -41,6 +44,13 @@ __device__ __forceinline__ u32 read_counts(const u32* from, u32* to, u32 first) 
         uint4 four = fresh((const uint4*)(from + first));
         *(uint4*)(to + first) = four;
         sum = four.x + four.y + four.z + four.w;
+    } else if constexpr (RUN % 4 == 0 && BINS % RUN == 0) {
+        if (first >= BINS) return 0;
+        for (u32 i = first; i < first + RUN; i += 4) {
+            uint4 four = fresh((const uint4*)(from + i));
+            *(uint4*)(to + i) = four;
+            sum += four.x + four.y + four.z + four.w;
+        }
     } else {
         for (u32 i = first; i < first + RUN && i < BINS; i++) sum += to[i] = fresh(from + i);
     }

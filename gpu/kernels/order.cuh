@@ -12,7 +12,7 @@
 #define BINS 2048
 #endif
 
-static constexpr u32 STEP_BITS = BINS >= 2048 ? 8 : 1;  // log2 of the bins of an octave
+static constexpr u32 STEP_BITS = BINS >= 2048 ? 8 : BINS >= 1024 ? 7 : 1;  // log2 of an octave's bins
 static constexpr int LEAST_EXPONENT = -2;               // of a distance beyond bin 0
 
 static constexpr u32 ORIGIN_BITS = 16;  // beam << 16 | position of the proposal

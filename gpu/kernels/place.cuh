@@ -7,10 +7,15 @@
 #pragma once
 #include "candidates.cuh"
 
+#ifndef SCAN_CHILDREN
+#define SCAN_CHILDREN 1  // 0: every proposal is searched for, as the paper has it
+#endif
+
 // Work of a node with `count` children, at their cheaper side: UNIT children a unit, or a
 // logarithm of probes for each proposal.
 __device__ __forceinline__ u32 units_of(u32 count, u32 proposals) {
-    if (u64(proposals) * (32 - __clz(count)) < count) return BY_PROPOSAL;
+    bool searched = u64(proposals) * (32 - __clz(count)) < count;
+    if (searched || !SCAN_CHILDREN) return BY_PROPOSAL;
     return u32((u64(count) + UNIT - 1) / UNIT);
 }
 

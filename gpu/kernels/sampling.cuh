@@ -121,6 +121,22 @@ __device__ __forceinline__ element element_of(float value) {
 #endif
 }
 
+__device__ __forceinline__ u32 bits_of(element e) {
+#if ELEMENT == 0
+    return __float_as_uint(e);
+#else
+    return e;
+#endif
+}
+
+__device__ __forceinline__ element element_of_bits(u32 bits) {
+#if ELEMENT == 0
+    return __uint_as_float(bits);
+#else
+    return (u16)bits;
+#endif
+}
+
 __device__ __forceinline__ element nothing() {
 #if ELEMENT == 0
     return __uint_as_float(0xFF800000u);

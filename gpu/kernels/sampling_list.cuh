@@ -390,3 +390,36 @@ __device__ __forceinline__ u64 resolve_list(List& list, u64* on_chip, u32 room, 
     __syncthreads();
     return cut;
 }
+
+// The token of a row by a read of it all.
+__device__ __noinline__ Draw draw_row(const element* x, i64 size, const Row& row,
+                                      const Outputs& out, i64 r) {
+    const u64 seed = out.seeds ? out.seeds[r] : out.seed_all;
+    const u64 position =
+        out.positions ? out.positions[r] : (out.position_all < 0 ? r : out.position_all);
+    Draw best = {0, 0, 0};
+    for (i64 i = threadIdx.x; i < size; i += THREADS) {
+        const u32 key = key_of(value_of(x[i]));
+        if (!keeps(row, key, i)) continue;
+        const double d = row.single ? 0.0 : scaled(key, row.top_key, row.temperature);
+        best.offer(ordered(score_of(d, word_of(seed, position, (u32)i))), (u32)i, key);
+    }
+    return best;
+}
+
+// Falling order of the first `n` of shared.sorted, in place, by Batcher's bitonic network.
+__device__ __forceinline__ void sort_falling(u64* places, u32 n) {
+    u32 size = 2;
+    while (size < n) size <<= 1;
+    for (u32 i = n + threadIdx.x; i < size; i += THREADS) places[i] = 0;
+    __syncthreads();
+    for (u32 run = 2; run <= size; run <<= 1)
+        for (u32 d = run >> 1; d; d >>= 1) {
+            for (u32 i = threadIdx.x; i < size / 2; i += THREADS) {
+                const u32 a = 2 * i - (i & (d - 1)), b = a + d;
+                const u64 x = places[a], y = places[b];
+                if ((x < y) == ((a & run) == 0)) places[a] = y, places[b] = x;
+            }
+            __syncthreads();
+        }
+}

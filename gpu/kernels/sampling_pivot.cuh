@@ -62,8 +62,8 @@ struct Boundary {
 };
 
 // The largest key at which, from the top, the count reaches `rank` (BY_MASS: the mass `target`).
-template <bool BY_MASS>
-__device__ Boundary find(const Source& source, const Limits& limits, u32 top, double temperature,
+template <bool BY_MASS, class Entries>
+__device__ Boundary find(const Entries& source, const Limits& limits, u32 top, double temperature,
                          u64 rank, double target, u64* scratch) {
     u32 low = limits.key - 1, high = top;
     for (;;) {
@@ -122,7 +122,8 @@ __device__ Boundary find(const Source& source, const Limits& limits, u32 top, do
 }
 
 // The index up to which `wanted` entries at the key lie, counting from the lowest.
-__device__ i64 find_index(const Source& source, const Limits& limits, u32 key, u64 wanted,
+template <class Entries>
+__device__ i64 find_index(const Entries& source, const Limits& limits, u32 key, u64 wanted,
                           i64 size, u32* segments, u64* scratch) {
     __shared__ i64 place;
     __shared__ u64 before;

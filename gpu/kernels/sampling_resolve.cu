@@ -2,6 +2,8 @@
 // ten thousand entries around it, and gives what follows from the list. A row without a list
 // that holds the boundary goes through the pivot search.
 //
+// With `filled` the mask holds -inf already, and only what is kept is written.
+//
 // shorten: for candidates of rows that keep more than there is room for.
 //
 // THREADS is 256 where all lists are short, else 512, and 1,024 for large rows.
@@ -10,40 +12,10 @@
 #endif
 #include "sampling_list.cuh"
 
-// Falling order of the first `n` of shared.sorted, in place, by Batcher's bitonic network.
-__device__ __forceinline__ void sort_falling(u64* places, u32 n) {
-    u32 size = 2;
-    while (size < n) size <<= 1;
-    for (u32 i = n + threadIdx.x; i < size; i += THREADS) places[i] = 0;
-    __syncthreads();
-    for (u32 run = 2; run <= size; run <<= 1)
-        for (u32 d = run >> 1; d; d >>= 1) {
-            for (u32 i = threadIdx.x; i < size / 2; i += THREADS) {
-                const u32 a = 2 * i - (i & (d - 1)), b = a + d;
-                const u64 x = places[a], y = places[b];
-                if ((x < y) == ((a & run) == 0)) places[a] = y, places[b] = x;
-            }
-            __syncthreads();
-        }
-}
-
-// The token of a row by a read of it all.
-__device__ __noinline__ Draw draw_row(const element* x, i64 size, const Row& row, u64 seed,
-                                      u64 position) {
-    Draw best = {0, 0, 0};
-    for (i64 i = threadIdx.x; i < size; i += THREADS) {
-        const u32 key = key_of(value_of(x[i]));
-        if (!keeps(row, key, i)) continue;
-        const double d = row.single ? 0.0 : scaled(key, row.top_key, row.temperature);
-        best.offer(ordered(score_of(d, word_of(seed, position, (u32)i))), (u32)i, key);
-    }
-    return best;
-}
-
 extern "C" __global__ void __launch_bounds__(THREADS, THREADS == 1024 ? 1 : 2)
 resolve(const element* logits, i64 stride, i64 size, Row* rows, u64* lists, u32 capacity,
         const double2* partial, i64 slices, u64* kept, element* masked, i64 masked_stride,
-        const Draw* finalists, int by_sort, u32 room, OUTPUT_PARAMETERS) {
+        const Draw* finalists, int by_sort, u32 room, int filled, OUTPUT_PARAMETERS) {
     extern __shared__ u64 on_chip[];
     __shared__ Shared shared;
     const Outputs out = OUTPUTS;
@@ -118,10 +90,10 @@ resolve(const element* logits, i64 stride, i64 size, Row* rows, u64* lists, u32 
         const bool certain =
             by_list || (by_bins && others <= FINALISTS &&
                         best.score > ordered(1e-6 - log_exact((double)row.bound)));
-        if (!certain) best = block_best(draw_row(x, size, row, seed, position), shared.scratch);
+        if (!certain) best = block_best(draw_row(x, size, row, out, r), shared.scratch);
         if (t == 0) write_token(out, row, r, best);
     }
-    if (sortable && (kept || out.indices)) {
+    if (sortable && (kept || filled || out.indices)) {
         if (!ordered_few) {
             __syncthreads();
             if (t == 0) shared.number = 0;
@@ -137,16 +109,23 @@ resolve(const element* logits, i64 stride, i64 size, Row* rows, u64* lists, u32 
             __syncthreads();
             if (out.indices && row.count > 0) sort_falling(shared.sorted, (u32)row.count);
         }
-        if (kept)
+        if (filled) {
+            element* y = masked + r * masked_stride;
+            for (u32 i = t; i < row.count; i += THREADS) {
+                const u32 index = ~(u32)shared.sorted[i];
+                y[index] = x[index];
+            }
+        } else if (kept)
             for (u32 i = t; i < row.count; i += THREADS) {
                 const u32 index = ~(u32)shared.sorted[i];
                 const element raw = x[index];
-#if ELEMENT == 0
-                kept[r * KEPT + i] = (u64)__float_as_uint(raw) << 32 | index;
-#else
-                kept[r * KEPT + i] = (u64)raw << 32 | index;
-#endif
+                kept[r * KEPT + i] = (u64)bits_of(raw) << 32 | index;
             }
+    }
+    if (filled && !sortable) {
+        element* y = masked + r * masked_stride;
+        for (i64 i = t; i < size; i += THREADS)
+            if (keeps(row, key_of(value_of(x[i])), i)) y[i] = x[i];
     }
     if (by_bins && masked) {
         // The sweep has written all but what is listed.

@@ -1,17 +1,20 @@
 // scan: one read of the logits. Entries above `high` are listed; where p, or a large k, reaches
 // deeper, the rest is counted in 4,096 linear bins below high.
 //
-// Memory: 4 bytes read an element of float32, nothing written but the lists.
+// scan_fill writes -inf for a mask in the same pass; `resolve` puts back what is kept.
+//
+// Memory: 4 bytes read an element of float32, and 4 written by scan_fill.
 #include "sampling.cuh"
 
 #define SCANNERS 256
 #define STAGED 1024  // entries a block lists before it goes to the row's counter
 
 // Lists what is not at or below high, counts the rest by bin where `WITH_BINS`.
-template <bool WITH_BINS>
+template <bool WITH_BINS, bool FILL>
 __device__ __forceinline__ void scan_rows(const element* __restrict__ logits, i64 stride,
                                           i64 size, Row* rows, u32* bins, u64* lists,
-                                          u32 capacity, i64 chunk, u32 chunks, u32* histogram) {
+                                          u32 capacity, i64 chunk, u32 chunks, u32* histogram,
+                                          element* masked, i64 masked_stride) {
     __shared__ u64 staged[STAGED];
     __shared__ u32 count, base, nan;
     const i64 r = blockIdx.x / chunks;
@@ -20,6 +23,8 @@ __device__ __forceinline__ void scan_rows(const element* __restrict__ logits, i6
     const float high = row.high, scale = row.scale;
     const bool counting = WITH_BINS && row.mode == BY_BINS;
     const bool vector = aligned(x);
+    element* y = masked + r * masked_stride;
+    const bool to = aligned(y);
     u64* list = lists + r * capacity;
     if (threadIdx.x == 0) count = 0, nan = 0;
     if (counting)
@@ -38,6 +43,22 @@ __device__ __forceinline__ void scan_rows(const element* __restrict__ logits, i6
             // Past the end of the part stands -inf, which is neither listed nor counted.
 #pragma unroll
             for (int u = 0; u < 4; ++u) packs[u] = load(x, at + u * step, end, vector);
+        }
+        if (FILL) {
+            Pack empty;
+#pragma unroll
+            for (int j = 0; j < PACK; ++j) empty.e[j] = nothing();
+#pragma unroll
+            for (int u = 0; u < 4; ++u) {
+                const i64 i = at + u * step;
+                if (to && i + PACK <= end) {
+                    *(uint4*)(y + i) = *(const uint4*)&empty;
+                } else {
+#pragma unroll
+                    for (int j = 0; j < PACK; ++j)
+                        if (i + j < end) y[i + j] = nothing();
+                }
+            }
         }
         bool rare = false;
 #pragma unroll
@@ -89,12 +110,21 @@ __device__ __forceinline__ void scan_rows(const element* __restrict__ logits, i6
 extern "C" __global__ void __launch_bounds__(SCANNERS, 5)
 scan(const element* __restrict__ logits, i64 stride, i64 size, Row* rows, u64* lists,
      u32 capacity, i64 chunk, u32 chunks) {
-    scan_rows<false>(logits, stride, size, rows, nullptr, lists, capacity, chunk, chunks, nullptr);
+    scan_rows<false, false>(logits, stride, size, rows, nullptr, lists, capacity, chunk, chunks,
+                            nullptr, nullptr, 0);
+}
+
+extern "C" __global__ void __launch_bounds__(SCANNERS, 5)
+scan_fill(const element* __restrict__ logits, i64 stride, i64 size, Row* rows, u64* lists,
+          u32 capacity, i64 chunk, u32 chunks, element* masked, i64 masked_stride) {
+    scan_rows<false, true>(logits, stride, size, rows, nullptr, lists, capacity, chunk, chunks,
+                           nullptr, masked, masked_stride);
 }
 
 extern "C" __global__ void __launch_bounds__(SCANNERS, 5)
 scan_bins(const element* __restrict__ logits, i64 stride, i64 size, Row* rows, u32* bins,
           u64* lists, u32 capacity, i64 chunk, u32 chunks) {
     __shared__ u32 histogram[BINS];
-    scan_rows<true>(logits, stride, size, rows, bins, lists, capacity, chunk, chunks, histogram);
+    scan_rows<true, false>(logits, stride, size, rows, bins, lists, capacity, chunk, chunks,
+                           histogram, nullptr, 0);
 }

@@ -26,7 +26,7 @@ __device__ float edge_of(int b, float high, float scale) {
     return value_of_key(low);
 }
 
-extern "C" __global__ void __launch_bounds__(WINDOWERS, 2)
+extern "C" __global__ void __launch_bounds__(WINDOWERS)
 window(Row* rows, const u32* bins, const u64* lists, u32 capacity) {
     __shared__ u64 scratch[32];
     __shared__ double upper_warps[16], lower_warps[16];

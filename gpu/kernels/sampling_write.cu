@@ -36,11 +36,7 @@ mask(const element* logits, i64 stride, i64 size, const Row* rows, const u64* ke
             const u64 entry = kept[r * KEPT + i];
             const u32 index = (u32)entry;
             if (index < begin || index >= end) continue;
-#if ELEMENT == 0
-            y[index] = __uint_as_float((u32)(entry >> 32));
-#else
-            y[index] = (u16)(entry >> 32);
-#endif
+            y[index] = element_of_bits((u32)(entry >> 32));
         }
         return;
     }

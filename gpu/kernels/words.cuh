@@ -17,6 +17,22 @@ static constexpr u32 NONE = 0xFFFFFFFFu;
 static constexpr u32 BLOCK_BITS = 512;
 static constexpr u32 SELECT_ONES = 512;
 
+#ifdef TOUCHED_BITS
+// To count what a search reads: each load marks its sector of 32 bytes, by its address modulo
+// 2^TOUCHED_BITS sectors.
+extern "C" {
+__device__ u32* touched;
+}
+
+template <class X>
+__device__ __forceinline__ X load_and_mark(const X* address) {
+    u32 sector = u32(u64(address) >> 5) & ((1u << TOUCHED_BITS) - 1);
+    atomicOr(touched + (sector >> 5), 1u << (sector & 31));
+    return __ldg(address);
+}
+#define __ldg load_and_mark
+#endif
+
 template <class X>
 __device__ __forceinline__ X smaller(X a, X b) {
     return a < b ? a : b;

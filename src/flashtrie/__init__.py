@@ -14,8 +14,6 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from flashtrie.builder.build import BuildReport, build
-    from flashtrie.cpu.trie import Trie
-    from flashtrie.cpu.trie import open_trie as open
     from flashtrie.formats.errors import (
         ArtifactChanged,
         ArtifactError,
@@ -28,6 +26,8 @@ if TYPE_CHECKING:
         UsageError,
     )
     from flashtrie.formats.search import SearchResult
+    from flashtrie.trie import Trie
+    from flashtrie.trie import open_trie as open
 
 __version__ = "0.1.0"
 
@@ -51,8 +51,8 @@ __all__ = [
 _MODULES = {
     "BuildReport": "builder.build",
     "build": "builder.build",
-    "Trie": "cpu.trie",
-    "open": "cpu.trie",
+    "Trie": "trie",
+    "open": "trie",
     "SearchResult": "formats.search",
 }
 _NAMES = {"open": "open_trie"}

@@ -469,6 +469,14 @@ def test_damaged_pages_are_named(tmp_path: Path) -> None:
     assert "CRC" in message
 
 
+def test_a_column_name_that_is_no_text(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"tokens": [[1, 2]]}), path, store_schema=False)
+    path.write_bytes(path.read_bytes().replace(b"tokens", b"\xffokens"))
+    with pytest.raises(InputError, match="a.parquet: the name of a column is not UTF-8"):
+        Source.open([path])
+
+
 def test_no_file_stays_open_after_an_error(tmp_path: Path) -> None:
     source = Source.open([write(tmp_path / "a.parquet", [[-1]], pa.list_(pa.int32()))])
     before = os.listdir("/proc/self/fd")

@@ -108,10 +108,8 @@ class Spilling(NamedTuple):
         ]
 
 
-@pytest.fixture(scope="session")
-def spilling(tmp_path_factory: pytest.TempPathFactory) -> Spilling:
+def make_spilling(folder: Path) -> Spilling:
     """600,000 keywords: a build of a second or two that spills some 10 MB."""
-    folder = tmp_path_factory.mktemp("spilling")
     source = write_matrix(folder / "keywords.parquet", power_law(600_000, 5))
     options = ["--threads", str(THREADS)]
     least = least_memory(source, "-o", folder / "x.trie", *options)
@@ -119,12 +117,22 @@ def spilling(tmp_path_factory: pytest.TempPathFactory) -> Spilling:
 
 
 @pytest.fixture(scope="session")
-def artifact(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+def spilling(tmp_path_factory: pytest.TempPathFactory) -> Spilling:
+    """One key set for all tests."""
+    return make_spilling(tmp_path_factory.mktemp("spilling"))
+
+
+def make_artifact(folder: Path) -> bytes:
     """Last night's artifact."""
-    folder = tmp_path_factory.mktemp("old")
-    source = write_matrix(folder / "keywords.parquet", power_law(1000, 3))
+    source = write_matrix(folder / "old.parquet", power_law(1000, 3))
     assert run("build", source, "-o", folder / "old.trie", "--quiet").code == 0
     return (folder / "old.trie").read_bytes()
+
+
+@pytest.fixture(scope="session")
+def artifact(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    """Last night's artifact."""
+    return make_artifact(tmp_path_factory.mktemp("old"))
 
 
 @pytest.fixture(scope="session")

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import re
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+import flashtrie
+from flashtrie import ResourceError
+from flashtrie.builder import plan, spill
 from tests.cases.conftest import finish, power_law, run, start, write_matrix
 
 MIB = 1 << 20
@@ -102,6 +107,44 @@ def test_22_a_disk_without_a_byte(tmp_path, small_disk):
         assert list(contents(disk)) == ["filled"]
 
 
+@pytest.mark.parametrize("share", [0.0, 0.1, 0.3, 0.5, 0.7, 0.9, 1.0])
+def test_22_any_write_that_finds_no_room(tmp_path, monkeypatch, artifact, share):
+    """Whoever may mount or not: the first, the last, and writes between them fail."""
+    source = write_matrix(tmp_path / "keywords.parquet", power_law(20_000, 5))
+    output, scratch = tmp_path / "out.trie", tmp_path / "scratch"
+    scratch.mkdir()
+    output.write_bytes(artifact)
+    monkeypatch.setattr(plan, "_fits", lambda held, memory: False)
+    monkeypatch.setattr(spill, "_MOST_BUFFERED", 1 << 13)
+    writes, failing = 0, -1
+    pwrite, write = os.pwrite, spill._write
+
+    def count(real: Any) -> Any:
+        def counted(*arguments: Any) -> Any:
+            nonlocal writes
+            writes += 1
+            if writes > failing >= 0:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            return real(*arguments)
+
+        return counted
+
+    monkeypatch.setattr(os, "pwrite", count(pwrite))
+    monkeypatch.setattr(spill, "_write", count(write))
+    options: dict[str, Any] = {"tmp_dir": scratch, "tails": "indexed", "threads": 1, "force": True}
+    flashtrie.build([source], tmp_path / "other.trie", **options)
+    (tmp_path / "other.trie").unlink()
+    assert writes > 50
+    failing, writes = int(share * (writes - 1)), 0
+    with pytest.raises(ResourceError) as caught:
+        flashtrie.build([source], output, **options)
+    assert caught.value.where.startswith(str(tmp_path))
+    assert "are free" in caught.value.cause
+    assert contents(scratch) == {}
+    assert contents(tmp_path).keys() == {"keywords.parquet", "out.trie", "scratch"}
+    assert output.read_bytes() == artifact
+
+
 @pytest.fixture
 def no_input(tmp_path: Path) -> Path:
     """An input that is an error of its own as soon as it is looked at."""
@@ -160,3 +203,20 @@ def test_26_a_file_that_is_there(no_input, tmp_path):
     assert "missing.parquet" not in found.stderr
     assert (tmp_path / "out.trie").read_bytes() == b"mine"
     assert os.listdir(tmp_path) == ["out.trie"]
+
+
+def test_26_an_input_and_an_artifact_that_may_not_be_read(artifact, tmp_path, as_user):
+    source = write_matrix(tmp_path / "keywords.parquet", power_law(10, 4))
+    old = tmp_path / "old.trie"
+    old.write_bytes(artifact)
+    for path in (source, old):
+        path.chmod(0)
+    found = run("build", source, "-o", tmp_path / "out.trie", "--quiet", prefix=as_user)
+    assert found.code == 2
+    assert found.stderr.startswith(f"error: {source}: ")
+    assert found.stderr.endswith("Permission denied\n") and found.stderr.count("\n") == 1
+    for verb in ("info", "verify", "dump"):
+        found = run(verb, old, "--quiet", prefix=as_user)
+        assert found.code == 2
+        assert found.stderr == f"error: {old}: cannot read the artifact: Permission denied\n"
+    assert contents(tmp_path).keys() == {"keywords.parquet", "old.trie"}

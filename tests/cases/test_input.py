@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import signal
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,6 +17,7 @@ import pytest
 import flashtrie
 from flashtrie import InputError
 from flashtrie.builder import plan
+from tests.cases.conftest import finish, start
 from tests.cli.conftest import trie
 from tests.conftest import write_parquet
 
@@ -99,6 +102,33 @@ def test_10_a_shard_that_changes_while_the_build_runs(
     assert str(caught.value).startswith(f"{inputs / 'b.parquet'}: the file changed")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["in", "out.trie"]
     assert (tmp_path / "out.trie").read_bytes() == b"old"
+
+
+def test_10_by_the_command_line(spilling, artifact, tmp_path):
+    """A build that is stopped while it spills, and goes on when its input is another."""
+    source, output, scratch = (tmp_path / name for name in ("a.parquet", "out.trie", "scratch"))
+    source.write_bytes(spilling.source.read_bytes())
+    output.write_bytes(artifact)
+    scratch.mkdir()
+    running = start(*spilling._replace(source=source).words(output, scratch))
+    try:
+        end = time.monotonic() + 60
+        while not list(scratch.glob("*/levels")) and time.monotonic() < end:
+            time.sleep(0.002)
+        running.send_signal(signal.SIGSTOP)
+        rows(tmp_path / "new", 10)
+        os.replace(tmp_path / "new", source)
+        running.send_signal(signal.SIGCONT)
+        found = finish(running)
+    finally:
+        running.kill()
+        running.communicate()
+    assert found.code == 2
+    assert found.json["error"]["where"] == str(source)
+    assert found.json["error"]["what"] == "the file changed while it was read"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.parquet", "out.trie", "scratch"]
+    assert list(scratch.iterdir()) == []
+    assert output.read_bytes() == artifact
 
 
 def test_11_one_keyword_in_two_shards(tmp_path):

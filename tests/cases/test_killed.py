@@ -11,6 +11,7 @@ import random
 import signal
 import subprocess
 import time
+from collections import Counter
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -23,64 +24,106 @@ from flashtrie.formats.outputs import Replacement
 from tests.cases.conftest import Spilling, finish, run, start, wait_for_lock
 
 ROUNDS = int(os.environ.get("FLASHTRIE_FAULT_ROUNDS", "3"))
+STARTING_SECONDS = 0.3  # until a build has read its first option
 CODES = {signal.SIGTERM: 143, signal.SIGINT: 130, signal.SIGKILL: -signal.SIGKILL}
 
 
+class Faults:
+    """Builds over an old artifact that get a signal, and what is left of them."""
+
+    def __init__(self, spilling: Spilling, artifact: bytes, folder: Path) -> None:
+        """Build once, undisturbed, for the new artifact; and again, for the seconds it takes."""
+        self.old = artifact
+        self._output, self._scratch = folder / "out" / "out.trie", folder / "scratch"
+        self._lock = self._output.with_name("out.trie.lock")
+        self._output.parent.mkdir()
+        self._scratch.mkdir()
+        self._words = spilling.words(self._output, self._scratch)
+        assert run(*self._words).code == 0
+        started = time.monotonic()
+        found = run(*self._words)
+        assert found.code == 0
+        assert sum(found.json["phases"].values()) > 0
+        self._seconds = time.monotonic() - started
+        self.new = self._output.read_bytes()
+        self._assert_clean()
+
+    def at_any_moment(self, number: signal.Signals, rounds: int, seed: int) -> Counter[str]:
+        """From the lock on, and as it is taken. How many ended how."""
+        moments = random.Random(seed)
+        ends: Counter[str] = Counter()
+        for _ in range(rounds):
+            running = self._start()
+            if moments.random() < 0.8:
+                wait_for_lock(self._output, running)
+                time.sleep(moments.random() * self._seconds)
+            else:
+                while not self._lock.exists() and running.poll() is None:
+                    pass
+            running.send_signal(number)
+            found = finish(running)
+            # It may have been done before the signal came.
+            assert found.code in (CODES[number], 0), found.stderr
+            there = self._output.read_bytes()
+            assert there in (self.old, self.new)
+            assert there == self.new or found.code
+            if number != signal.SIGKILL:
+                self._assert_clean()
+                assert found.stderr == ""
+            ends["new" if there == self.new else "old"] += 1
+        self._assert_next_build_cleans()
+        return ends
+
+    def at_the_start(self, number: signal.Signals, rounds: int, seed: int) -> Counter[str]:
+        """While Python starts, before there are handlers of signals: nor is there a file yet."""
+        moments = random.Random(seed)
+        ends: Counter[str] = Counter()
+        for _ in range(rounds):
+            running = self._start()
+            time.sleep(moments.random() * STARTING_SECONDS)
+            running.send_signal(number)
+            found = finish(running)
+            # Python's own start may end with 1 where SIGINT comes within `import site`.
+            started = "Fatal Python error" not in found.stderr
+            assert found.code in ((CODES[number], -number) if started else (1,)), found.stderr
+            assert self._output.read_bytes() == self.old
+            if number != signal.SIGKILL:
+                self._assert_clean()
+            ends["by its handler" if found.code > 0 else "by default"] += 1
+        self._assert_next_build_cleans()
+        return ends
+
+    def _start(self) -> subprocess.Popen[str]:
+        self._output.write_bytes(self.old)
+        return start(*self._words)
+
+    def _assert_clean(self) -> None:
+        assert [path.name for path in self._output.parent.iterdir()] == ["out.trie"]
+        assert list(self._scratch.iterdir()) == []
+
+    def _assert_next_build_cleans(self) -> None:
+        assert run(*self._words).code == 0
+        assert self._output.read_bytes() == self.new
+        self._assert_clean()
+
+
 @pytest.fixture(scope="module")
-def undisturbed(spilling, tmp_path_factory):
-    """The artifact of an undisturbed build, and the seconds of a second one."""
-    folder = tmp_path_factory.mktemp("undisturbed")
-    words = spilling.words(folder / "out.trie", folder)
-    assert run(*words).code == 0
-    started = time.monotonic()
-    found = run(*words)
-    assert found.code == 0
-    assert sum(found.json["phases"].values()) > 0
-    assert sorted(path.name for path in folder.iterdir()) == ["out.trie"]
-    return (folder / "out.trie").read_bytes(), time.monotonic() - started
+def faults(spilling: Spilling, artifact: bytes, tmp_path_factory: pytest.TempPathFactory) -> Faults:
+    return Faults(spilling, artifact, tmp_path_factory.mktemp("killed"))
 
 
 @pytest.mark.parametrize("number", CODES, ids=lambda number: number.name)
-def test_23_killed_at_any_moment(
-    spilling: Spilling,
-    artifact: bytes,
-    undisturbed: tuple[bytes, float],
-    tmp_path: Path,
-    number: signal.Signals,
-) -> None:
-    new, seconds = undisturbed
-    output, scratch = tmp_path / "out" / "out.trie", tmp_path / "scratch"
-    lock = output.with_name("out.trie.lock")
-    output.parent.mkdir()
-    scratch.mkdir()
-    words = spilling.words(output, scratch)
+def test_23_killed_at_any_moment(faults: Faults, number: signal.Signals) -> None:
     seed = random.randrange(2**32)
-    moments = random.Random(seed)
     print("seed", seed)
-    for _ in range(ROUNDS):
-        output.write_bytes(artifact)
-        running = start(*words)
-        if moments.random() < 0.8:
-            wait_for_lock(output, running)
-            time.sleep(moments.random() * seconds)
-        else:  # as the lock is taken
-            while not lock.exists() and running.poll() is None:
-                pass
-        running.send_signal(number)
-        found = finish(running)
-        # It may have been done before the signal came.
-        assert found.code in (CODES[number], 0), found.stderr
-        there = output.read_bytes()
-        assert there in (artifact, new)
-        assert there == new or found.code
-        if number != signal.SIGKILL:
-            assert [path.name for path in output.parent.iterdir()] == ["out.trie"]
-            assert list(scratch.iterdir()) == []
-            assert found.stderr == ""
-    assert run(*words).code == 0
-    assert output.read_bytes() == new
-    assert [path.name for path in output.parent.iterdir()] == ["out.trie"]
-    assert list(scratch.iterdir()) == []
+    faults.at_any_moment(number, ROUNDS, seed)
+
+
+@pytest.mark.parametrize("number", CODES, ids=lambda number: number.name)
+def test_23_killed_before_it_has_begun(faults: Faults, number: signal.Signals) -> None:
+    seed = random.randrange(2**32)
+    print("seed", seed)
+    faults.at_the_start(number, 2 * ROUNDS, seed)
 
 
 def test_23_the_scratch_of_the_dead_is_removed_and_that_of_the_living_is_not(

@@ -1,4 +1,7 @@
-"""Case 7: more than 2^31 tokens in one row group. Two minutes, so only with FLASHTRIE_LARGE=1."""
+"""Cases 7 and 31: more than 2^31 tokens in one row group, 10^7 children of one node.
+
+What takes longer than some seconds runs only with FLASHTRIE_LARGE=1.
+"""
 
 from __future__ import annotations
 
@@ -10,12 +13,43 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tests.cases.conftest import run
+import flashtrie
+from tests.cases.conftest import run, write_matrix
 
 ROWS, LENGTH = 1 << 16, 64
+WIDTH = 1 << 16
+
+large = pytest.mark.skipif(not os.environ.get("FLASHTRIE_LARGE"), reason="takes up to two minutes")
 
 
-@pytest.mark.skipif(not os.environ.get("FLASHTRIE_LARGE"), reason="takes two minutes")
+@pytest.mark.parametrize("children", [500_000, pytest.param(10_000_000, marks=large)])
+def test_31_a_wide_node_and_the_widest_search(tmp_path, children):
+    """One node has all the children, the beam and the proposals are as wide as they can be."""
+    tokens = np.zeros((children, 2), np.uint32)
+    tokens[:, 1] = np.arange(children)
+    source = write_matrix(tmp_path / "keywords.parquet", tokens)
+    flashtrie.build([source], tmp_path / "out.trie")
+    rng = np.random.default_rng(0)
+    proposed = np.full((1, 2, WIDTH), -1)
+    proposed[0, 0, 7] = 0
+    proposed[0, 1] = rng.choice(children + WIDTH, WIDTH, replace=False)
+    logprobs = -0.5 * rng.permuted(np.tile(np.arange(WIDTH), (1, 2, 1)), axis=2)
+    best = np.argsort(-logprobs[0, 1])
+    expected = proposed[0, 1, best]
+    there = expected < children
+    with flashtrie.open(tmp_path / "out.trie") as trie:
+        found = trie.search(proposed, logprobs.astype(np.float32), beam_width=WIDTH)
+        # Ranks are by frequency, then token: 0 comes first, and so key ids are the tokens.
+        assert found.key_ids.tolist() == expected[there].tolist()
+        assert found.tokens.reshape(-1, 2)[:, 1].tolist() == expected[there].tolist()
+        scores = logprobs[0, 0, 7] + logprobs[0, 1, best][there]
+        assert found.scores.tolist() == scores.tolist()
+        last = tokens[-1000:].reshape(-1)
+        ids = trie.lookup_flat(last, np.arange(0, len(last) + 1, 2))
+        assert ids.tolist() == list(range(children - 1000, children))
+
+
+@large
 def test_7_more_than_2_31_tokens_in_a_row_group(tmp_path):
     def part(first: int) -> pa.Array[Any]:
         tokens = np.full((ROWS, LENGTH), 7, np.uint32)

@@ -6,6 +6,7 @@ these inputs are chosen so that each of those is large beside the memory given.
 
 from __future__ import annotations
 
+import resource
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.cases.conftest import least_memory, power_law, run, write_matrix
+from tests.cases.conftest import environment, least_memory, power_law, run, write_matrix
 
 MIB = 1 << 20
 SLACK = 1.15
@@ -122,6 +123,31 @@ def test_25_default_threads_are_as_many_as_the_memory_is_for(tmp_path):
     assert found.json["threads"] == 1
     found = run("build", source, "--memory", "64GiB", "--dry-run", "--json", cwd=tmp_path)
     assert found.json["threads"] >= 1
+
+
+@pytest.mark.parametrize("mib", [500, 1500])
+def test_25_less_memory_than_the_system_gives(tmp_path, mib, artifact):
+    """The system says no at any place: one message, and nothing is left or lost.
+
+    Address space is what can be limited without privileges; a build takes more of it than memory.
+    """
+    source = write_matrix(tmp_path / "keywords.parquet", power_law(300_000, 4))
+    output = tmp_path / "out.trie"
+    output.write_bytes(artifact)
+
+    def limit() -> None:
+        resource.setrlimit(resource.RLIMIT_AS, (mib * MIB, mib * MIB))
+
+    words = ["build", source, "-o", output, "--threads", "1", "--force", "--quiet"]
+    # Without it OpenBLAS waits for ever for threads that it could not start.
+    found = run(*words, preexec_fn=limit, env=environment(OPENBLAS_NUM_THREADS="1"))
+    assert found.code in (0, 2), found.stderr
+    assert (output.read_bytes() == artifact) == bool(found.code)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["keywords.parquet", "out.trie"]
+    assert (mib == 1500) == (found.code == 0)
+    if found.code:
+        assert found.stderr.startswith("error: not enough memory")
+        assert found.stderr.count("\n") == 1
 
 
 def test_4_ids_far_apart_take_no_memory(tmp_path):

@@ -277,12 +277,6 @@ def test_diff_where_one_has_no_values(built):
     assert (report["added"], report["removed"], report["changed"]) == (0, 0, 7)
 
 
-def test_load_wants_a_gpu(built):
-    found = trie("load", built / "keywords.trie")
-    assert found.code == 2
-    assert "no GPU engine" in found.stderr
-
-
 def save_queries(path, **more):
     tokens = np.array([[[1, 7], [2, 8], [3, 4]], [[9, 9], [9, 9], [9, 9]]], np.int32)
     logprobs = np.full(tokens.shape, -1.0, np.float32)

@@ -117,16 +117,3 @@ def test_errors_are_json_when_the_environment_says_so():
     found = trie("info", TRIE_INFO_JSON="true")
     assert found.code == 2
     assert found.json["exit_code"] == 2
-
-
-@pytest.mark.parametrize("device", ["auto", "cpu"])
-def test_the_device_is_told(built, device):
-    found = trie("verify", built / "keywords.trie", TRIE_DEVICE=device)
-    assert found.code == 0
-    assert "device: cpu" in found.stderr
-
-
-def test_there_is_no_gpu_engine(built):
-    found = trie("verify", built / "keywords.trie", TRIE_DEVICE="cuda")
-    assert found.code == 2
-    assert "no GPU engine" in found.stderr

@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 
 from flashtrie.cpu import bench as library
+from flashtrie.cpu import full_queries
 from flashtrie.cpu.bench import bench
+from flashtrie.cpu.full_queries import Drawer
 from flashtrie.cpu.queries import QueryMaker
 from flashtrie.formats.errors import UsageError
 from flashtrie.formats.search import ABSENT
@@ -102,6 +104,7 @@ def test_an_artifact_that_is_too_small(trie, beam_width):
 
 def test_time_ends_a_row(trie, monkeypatch):
     monkeypatch.setattr(library, "SECONDS", 0.0)
+    monkeypatch.setattr(full_queries, "SECONDS", 0.0)
     rows, _ = bench(trie, beam_widths=[2], batches=[1], top_k=TOP_K, steps=STEPS, queries=500)
     assert rows[0].stopped_by == "time"
     assert rows[0].queries < rows[0].drawn <= 8
@@ -116,3 +119,53 @@ def test_an_unequal_engine_is_seen(trie):
         trie, beam_widths=[2], batches=[1], top_k=TOP_K, steps=STEPS, queries=2, against=Other()
     )
     assert rows[0].equal is False
+
+
+def test_queries_are_drawn_once(trie):
+    drawn = []
+
+    class Maker(QueryMaker):
+        def draw(self, index):
+            drawn.append(index)
+            return super().draw(index)
+
+    drawer = Drawer(Maker(trie, STEPS, TOP_K, seed=0))
+    first = drawer.draw(0, 6)
+    again = drawer.draw(2, 6)
+    assert sorted(drawn) == list(range(8))
+    assert [q.tokens.tobytes() for q in again[:4]] == [q.tokens.tobytes() for q in first[2:]]
+    assert again[5].tokens.tobytes() == QueryMaker(trie, STEPS, TOP_K, 0).draw(7).tokens.tobytes()
+
+
+def test_fewer_different_queries_take_turns(trie):
+    (row,), queries = bench(
+        trie,
+        beam_widths=[2],
+        batches=[2],
+        top_k=TOP_K,
+        steps=STEPS,
+        queries=30,
+        different=4,
+    )
+    assert row.queries == 30 and len(queries) == 4
+
+
+def test_what_a_search_reads(trie):
+    class Traffic:
+        sectors_per_second = 1e9
+
+        def bytes_touched(self, parts, beam_width):
+            return 3200.0 * len(parts[0]) * beam_width
+
+    rows, _ = bench(
+        trie,
+        beam_widths=[2],
+        batches=[1, 4],
+        top_k=TOP_K,
+        steps=STEPS,
+        queries=4,
+        traffic=Traffic(),
+    )
+    for row in rows:
+        assert row.bytes_touched == 6400 * row.batch
+        assert row.random_access_share == pytest.approx(200 * row.batch / row.mean_ms / 1e6)

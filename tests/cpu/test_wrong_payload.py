@@ -5,37 +5,16 @@ The file lies between two pages that cannot be read, so that an access outside i
 
 from __future__ import annotations
 
-import ctypes
-import mmap
-
 import numpy as np
 import pytest
 
 import flashtrie
 from flashtrie.cpu.view import Mapped
 from flashtrie.formats.search import SearchResult
-
-PAGE = mmap.PAGESIZE
-_PROTECT_NONE = 0
+from tests.fuzz.guard import Guarded
 
 TAILS = ["implicit", "indexed"]
 LOW_BITS = [None, 4]
-
-
-class Guarded:
-    """A copy of bytes that ends where an unreadable page begins, or begins where one ends."""
-
-    def __init__(self, data: bytes, at_end: bool) -> None:
-        pages = -(-len(data) // PAGE)
-        self._map = mmap.mmap(-1, (pages + 2) * PAGE)
-        room = np.frombuffer(self._map, np.uint8)
-        first = PAGE + (pages * PAGE - len(data) if at_end else 0)
-        self.array = room[first : first + len(data)]
-        self.array[:] = np.frombuffer(data, np.uint8)
-        libc = ctypes.CDLL(None, use_errno=True)
-        for page in (0, pages + 1):
-            place = ctypes.c_void_p(room.ctypes.data + page * PAGE)
-            assert libc.mprotect(place, ctypes.c_size_t(PAGE), _PROTECT_NONE) == 0
 
 
 def keywords(rng):

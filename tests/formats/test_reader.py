@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -13,6 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 from safetensors.numpy import load_file
 
+from flashtrie.formats import reader
 from flashtrie.formats.errors import (
     ArtifactChanged,
     ArtifactError,
@@ -23,7 +26,7 @@ from flashtrie.formats.errors import (
 from flashtrie.formats.header import MAX_HEADER_BYTES
 from flashtrie.formats.reader import open_artifact
 from flashtrie.formats.schema import SECTIONS, level_parameters, padded_bytes, sizes
-from tests.formats.damage import Change, Document, change_header, split
+from tests.formats.damage import Change, Document, change_header, plain, split
 
 
 def refused(path: Path, match: str, kind: type[FlashTrieError] = ArtifactError) -> None:
@@ -158,6 +161,16 @@ def test_header_spelled_otherwise(copy, spelling):
     text += b" " * (-(8 + len(text)) % 64)
     copy.write_bytes(len(text).to_bytes(8, "little") + text + payload)
     refused(copy, "not spelled|not JSON|digest")
+
+
+def test_header_nested_as_deep_as_can_be(copy):
+    """At some depth JSON can be read, and not be written: both count frames of the stack."""
+    limit = sys.getrecursionlimit()
+    for depth in range(limit - 150, limit):
+        text = b'{"__metadata__":{"format":"flashtrie"},"x":' + b"[" * depth + b"]" * depth + b"}"
+        text += b" " * (-(8 + len(text)) % 64)
+        copy.write_bytes(len(text).to_bytes(8, "little") + text)
+        refused(copy, "not JSON|digest")
 
 
 def test_more_padding(copy):
@@ -316,6 +329,32 @@ def test_changed_while_open(copy):
             artifact.check_unchanged()
         with pytest.raises(ArtifactChanged, match="cut"):
             artifact.pread(len(data) - 64, 64)
+
+
+def test_cut_while_it_is_opened(copy, monkeypatch):
+    """Behind the look at its size, before it is mapped."""
+    module: Any = reader
+    real = module.digest
+
+    def cutting(data: bytes) -> str:
+        os.truncate(copy, os.path.getsize(copy) // 2)
+        monkeypatch.setattr(reader, "digest", real)
+        result: str = real(data)
+        return result
+
+    monkeypatch.setattr(reader, "digest", cutting)
+    refused(copy, "the file was cut while it was read")
+
+
+@pytest.mark.parametrize("digest", ["\ud800", "\x1b[2J", "a\nb"])
+def test_a_message_is_fit_to_be_printed(copy, digest):
+    document, payload = split(copy.read_bytes())
+    document["__metadata__"]["digest"] = digest
+    copy.write_bytes(plain(document) + payload)
+    with pytest.raises(ArtifactError) as caught:
+        open_artifact(copy)
+    assert str(caught.value).isprintable()
+    assert str(caught.value).encode()
 
 
 def test_replaced_while_open(copy, tmp_path):

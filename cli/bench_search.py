@@ -1,0 +1,82 @@
+"""The suite `search` of `trie bench`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from flashtrie.cli.output import Output, facts, table
+from flashtrie.cli.progress import progress
+
+SEED = 0
+
+
+def bench_search(
+    output: Output,
+    path: str,
+    device: str,
+    *,
+    beam_widths: Sequence[int],
+    batches: Sequence[int],
+    top_k: int,
+    steps: int,
+    queries: int,
+    against: bool,
+    save_queries: str | None,
+    plot: str | None,
+    force: bool,
+) -> bool:
+    """Measure, print and write; whether results were equal where they were compared."""
+    import flashtrie
+    from flashtrie.cpu.bench import bench
+    from flashtrie.cpu.machine import commit, processor
+    from flashtrie.cpu.plot import check_plot_output, write_plot
+    from flashtrie.cpu.query_files import check_queries_output, write_queries
+
+    if save_queries:
+        check_queries_output(save_queries, force=force)
+    if plot:
+        check_plot_output(plot, force=force)
+    output.note_if_compiling()
+    with flashtrie.open(path) as trie, progress(output) as report:
+        on_device = _on_device(trie) if device == "cuda" else {}
+        rows, used = bench(
+            trie,
+            beam_widths=beam_widths,
+            batches=batches,
+            top_k=top_k,
+            steps=steps,
+            queries=queries,
+            seed=SEED,
+            against=trie if against else None,
+            progress=report,
+            **on_device,
+        )
+        header = trie.artifact.header
+        if save_queries:
+            write_queries(save_queries, used, force=force)
+    head: dict[str, Any] = {"device": device, "chip": processor(), "driver": None}
+    if device == "cuda":
+        from flashtrie.gpu.devices import chip, driver
+
+        head |= {"chip": chip(), "driver": driver()}
+        head["random_sectors_per_second"] = on_device["traffic"].sectors_per_second
+    head["kind"] = header.tags.get("kind")
+    head |= {"commit": commit(), "keywords": header.keywords, "seed": SEED}
+    if plot:
+        title = f"{header.keywords:,} keywords, {head['kind'] or 'no kind'}, {head['chip']}"
+        write_plot(plot, title, rows, force=force)
+    shown = [row.as_json() for row in rows]
+    flat = [[v for v in row.values() if not isinstance(v, list)] for row in shown]
+    names = [name for name, value in shown[0].items() if not isinstance(value, list)]
+    output.result(head | {"rows": shown}, f"{facts(head.items())}\n\n{table(names, flat)}")
+    return not any(row.equal is False for row in rows)
+
+
+def _on_device(trie: Any) -> dict[str, Any]:
+    """What the benchmark takes of the GPU: an engine, a timer, and what counts its reads."""
+    from flashtrie.gpu.timing import ByEvents
+    from flashtrie.gpu.traffic import Traffic
+
+    engine = trie.to_device()
+    return {"engine": engine, "timer": ByEvents(engine), "traffic": Traffic(engine)}

@@ -1,0 +1,66 @@
+"""Put the counts of benchmarks/results into docs/reliability.md: python docs/reliability.py."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+PAGE = Path(__file__).with_name("reliability.md")
+RESULTS = PAGE.parents[1] / "benchmarks" / "results"
+BEGIN, END = "## Counts\n", "## What was found by it\n"
+
+
+def page() -> str:
+    """The page with its part of counts anew."""
+    text = PAGE.read_text()
+    before, behind = text.split(END)[0].split(BEGIN)[0], text.split(END)[1]
+    parts = [
+        make(json.loads((RESULTS / name).read_text()))
+        for name, make in (("fuzz.json", _mutants), ("faults.json", _signals))
+        if (RESULTS / name).exists()
+    ]
+    return re.sub(r"\n{3,}", "\n\n", "\n".join([before, BEGIN, *parts, END])[:-1] + "\n" + behind)
+
+
+def _mutants(found: dict[str, Any]) -> str:
+    checked = found["with_bounds_checks"]
+    rows = [f"| {outcome} | {count:,} |" for outcome, count in found["outcomes"].items()]
+    return "\n".join(
+        [
+            f"{found['mutants']:,} mutants in {found['seconds']:,} seconds on a core, at most "
+            f"{found['slowest_seconds']} s for one; findings: {len(found['findings'])}. With "
+            f"checks of array bounds {checked['mutants']:,} more; findings: "
+            f"{len(checked['findings'])}. `results/fuzz.json` has them by what was changed.\n",
+            "| outcome | mutants |",
+            "|---|---|",
+            *rows,
+            "",
+        ]
+    )
+
+
+def _signals(found: dict[str, Any]) -> str:
+    tables = []
+    for when, head, kinds in (
+        ("at_any_moment", "signal", ("old", "new")),
+        ("at_the_start", "signal at the start", ("by default", "by its handler")),
+    ):
+        titles = kinds if when == "at_the_start" else ("old artifact", "new artifact")
+        rows = [
+            f"| {name} | {' | '.join(str(of.get(kind, 0)) for kind in kinds)} |"
+            for name, of in found[when].items()
+        ]
+        tables += [f"| {head} | {' | '.join(titles)} |", "|---|---|---|", *rows, ""]
+    return "\n".join(
+        [
+            f"{found['rounds']} builds for each signal: what was at the output, of those that got "
+            "it once they had begun, and what ended the others, which got it as Python started.\n",
+            *tables,
+        ]
+    )
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page())
