@@ -60,8 +60,21 @@ def _code(command: Callable[[], Any], arguments: Sequence[str]) -> int:
 
             traceback.print_exc()
         told = _told(error)
+        # What could not be written is still in the buffer, and the interpreter's last flush would
+        # end the process with a code of its own.
+        _flush_or_discard()
         print_error(told, as_json)
+        _flush_or_discard()
         return told.exit_code
+
+
+def _flush_or_discard() -> None:
+    if sys.stdout is None:
+        return
+    try:
+        sys.stdout.flush()
+    except (OSError, ValueError):
+        discard_stdout()
 
 
 def _told(error: Exception) -> FlashTrieError:

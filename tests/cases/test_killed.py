@@ -83,8 +83,9 @@ class Faults:
             time.sleep(moments.random() * STARTING_SECONDS)
             running.send_signal(number)
             found = finish(running)
-            # Python's own start may end with 1 where SIGINT comes within `import site`.
-            started = "Fatal Python error" not in found.stderr
+            # Python's own start may end with 1 where SIGINT comes before any of our code is run.
+            early = ("Fatal Python error", "Could not import runpy module")
+            started = not found.stderr.startswith(early)
             assert found.code in ((CODES[number], -number) if started else (1,)), found.stderr
             assert self._output.read_bytes() == self.old
             if number != signal.SIGKILL:
