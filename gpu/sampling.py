@@ -83,12 +83,12 @@ def select(
     """Select, and make the wanted results. Reads a row once to three times, by its length and p.
 
     `k` int or int64 [B], `p` and `temperature` float or float64 [B], arrays on the device.
-    `methods` replaces TOP_P_METHODS, which is for one p between 0 and 1. `by_pivot` sends every row
-    through the general method, which flags no NaN; `variant` are the macros that choose among its
-    forms (sampling_pivot.cuh), for the ablation.
+    `methods` replaces TOP_P_METHODS. `by_pivot` sends every row through the general method, which
+    flags no NaN; `variant` are the macros that choose among its forms (sampling_pivot.cuh), for the
+    ablation.
     """
     if methods is None:
-        methods = TOP_P_METHODS if isinstance(p, float) and 0 < p < 1 else ()
+        methods = TOP_P_METHODS
     launch = _Launch(
         logits, k, p, temperature, wanted, by_sort, variant, by_pivot, () if by_pivot else methods
     )

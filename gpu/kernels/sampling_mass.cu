@@ -1,8 +1,8 @@
 // Top-p of rows of any length in three launches, by bins of mass (sampling_mass.cuh).
 //
 // extremes: each row's maximum and minimum, by parts.
-// masses, masses_exact: the bins, of each part in shared memory and then of the row; the row's last block finds
-//   the bin of the boundary.
+// masses, masses_exact: the bins, of each part in shared memory and then of the row; the row's last
+//   block finds the bin of the boundary.
 // keep, keep_mask, keep_draw: list what is in that bin; what is above it is kept, so the mask is
 //   written and a token drawn in the same pass. The row's last block finds the boundary within
 //   the list and puts right what hangs on it.
@@ -114,7 +114,8 @@ __device__ __forceinline__ void mass_row(const element* logits, i64 stride, i64 
         row.origin = scale.origin;
         row.top_key = seen.top;
         row.nan = seen.nan;
-        row.how = how;
+        // All are listed where bins hold fewer than k, but not by places that do not tell -inf.
+        row.how = how == BY_COUNT && !scale.reaches_lowest ? BY_SEARCH : how;
         row.base_count = row.present = 0;
         row.base = row.total = 0.0;
         // Of a row that keeps one, what is at the maximum has place 0, all else has 1.
@@ -156,8 +157,10 @@ __device__ __forceinline__ void mass_row(const element* logits, i64 stride, i64 
             if (count > capacity) row.how = BY_SEARCH;
         }
         // The k best log-probabilities may round to that of the next bin.
-        if (how == BY_COUNT && above < k && above + count >= k && bin + 2 < TAIL)
+        if (how == BY_COUNT && above < k && above + count >= k && bin + 2 < TAIL) {
             row.above = (float)(bin + 2);
+            row.how = BY_COUNT;
+        }
         before = upto;
         above += count;
     }

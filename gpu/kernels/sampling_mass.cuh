@@ -39,6 +39,7 @@ struct Scale {
     float scale, origin, lowered, width;
     double top_place, per_bin;
     bool fits;
+    bool reaches_lowest;  // else places of the lowest values are infinite, as those of -inf are
 
     __device__ __forceinline__ Scale(u32 top, u32 low, double temperature, i64 size) {
         const double highest = (double)value_of_key(top);
@@ -51,6 +52,7 @@ struct Scale {
         width = (float)per_bin;
         fits = fabs(top_place) < 262144.0 && temperature > 1e-30 && temperature < 1e30 &&
                size <= MOST_COUNTED;
+        reaches_lowest = place(value_of_key(low)) < __uint_as_float(0x7F800000u);
     }
 
     __device__ __forceinline__ float place(float x) const { return __fmaf_rn(-x, scale, origin); }
@@ -170,7 +172,8 @@ __device__ __forceinline__ u32 method_of(const Scale& scale, u32 top, double p, 
     if (k > 0) return scale.fits && top != POSITIVE_INFINITY ? BY_COUNT : BY_SEARCH;
     if (!(temperature > 0.0) || p <= 0.0) return KEEP_ONE;
     if (top == POSITIVE_INFINITY || !scale.fits) return BY_SEARCH;
-    return p < 1.0 ? BY_BIN : KEEP_ALL;
+    if (p < 1.0) return BY_BIN;
+    return scale.reaches_lowest ? KEEP_ALL : BY_SEARCH;
 }
 
 // Whether of equal entries at the maximum the last is to be kept: as a sort would.

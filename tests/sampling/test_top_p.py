@@ -10,6 +10,7 @@ import pytest
 
 from flashtrie import sampling
 from flashtrie.formats.errors import InputError
+from flashtrie.formats.search import ABSENT
 from tests.sampling import oracle
 from tests.sampling.conftest import Device, has_gpu
 from tests.sampling.test_properties import KINDS, make_row
@@ -98,7 +99,7 @@ def test_rare_values(method: Any) -> None:
     rows[8, [5, 6]] = [1, 2]
     rows[9] = np.round(rows[9])
     for ties in ("index", "sort"):
-        for p in (0.9, 0.4):
+        for p in (0.9, 0.4, 1.0, 0.0):
             check(rows, [p] * 10, [1.0] * 10, ties)
     found = sampling.mask(Device("cuda").put(rows[:1]), top_p=0.5, check=False)
     assert not np.isnan(Device("cuda").get(found)).any()
@@ -154,13 +155,49 @@ def test_best_of_a_softmax(columns: int, vocab_size: int, top_k: int, dtype: Any
     workers = Workers()
     tokens, logprobs = on_cpu(logits, vocab_size, top_k, workers, 2)
     workers.close()
-    # float64 is rounded relative to its maximum: neighbours within a unit may change places.
     if dtype != np.float64:
         np.testing.assert_array_equal(found.tokens.get(), tokens)
+    else:
+        assert_near(found.tokens.get(), tokens, logits, logprobs)
     got = found.logprobs.get()
     finite = np.isfinite(logprobs)
     assert np.array_equal(np.isfinite(got), finite)
     np.testing.assert_array_max_ulp(got[finite], logprobs[finite], 1)
+
+
+def assert_near(got: Any, tokens: Any, logits: Any, logprobs: Any) -> None:
+    """float64 is rounded relative to its maximum: only neighbours within a unit change places."""
+    for query, step in np.ndindex(tokens.shape[:2]):
+        row, here = logits[query, step], got[query, step]
+        present = tokens[query, step] != ABSENT
+        assert np.array_equal(here != ABSENT, present)
+        assert len(set(here[present].tolist())) == np.count_nonzero(present)
+        top = row.max()
+        with np.errstate(divide="ignore", invalid="ignore"):
+            exact = (row - top - np.log(np.exp(row - top).sum())).astype(np.float32)
+        placed = exact[here[present]]
+        np.testing.assert_array_max_ulp(placed, logprobs[query, step][present], 1)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+@pytest.mark.parametrize("top_k", [10, 1000, 5000])
+def test_a_mask_of_the_lowest_number(top_k: int, dtype: Any) -> None:
+    """Where fewer are not masked than are wanted, masked ones follow: they are not -inf."""
+    from flashtrie.cpu.logits import logit_proposals as on_cpu
+    from flashtrie.cpu.threads import Workers
+    from flashtrie.gpu.logits import logit_proposals
+
+    rng = np.random.default_rng(37)
+    logits = rng.standard_normal((2, 2, 20011)).astype(dtype)
+    logits[rng.random(logits.shape) < 0.99] = np.finfo(dtype).min
+    logits[1, 1, 5:] = -np.inf
+    found = logit_proposals(logits, 20011, top_k)
+    found.check()
+    workers = Workers()
+    tokens, logprobs = on_cpu(logits, 20011, top_k, workers, 2)
+    workers.close()
+    np.testing.assert_array_equal(found.tokens.get(), tokens)
+    np.testing.assert_array_max_ulp(found.logprobs.get(), logprobs, 1)
 
 
 def test_logits_that_are_refused() -> None:
