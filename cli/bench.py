@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -67,25 +67,20 @@ def bench(
         return
     path = find_artifact(artifact)
     chosen = choose_device(device, output)
+    sizes: dict[str, Any] = {
+        "beam_widths": bw or [1000],
+        "batches": batch or [1],
+        "top_k": top_k,
+        "steps": steps,
+    }
     if suite == "decode":
-        bench_decode(
-            output,
-            path,
-            chosen,
-            beam_widths=bw or [1000],
-            batches=batch or [1],
-            top_k=top_k,
-            steps=steps,
-        )
+        bench_decode(output, path, chosen, **sizes)
         return
     equal = bench_search(
         output,
         path,
         chosen,
-        beam_widths=bw or [1000],
-        batches=batch or [1],
-        top_k=top_k,
-        steps=steps,
+        **sizes,
         queries=queries,
         against=against is not None,
         save_queries=save_queries,

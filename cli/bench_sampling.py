@@ -5,22 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from flashtrie.cli.output import Output, facts, table
+from flashtrie.cli.measured import SEED, machine, print_rows
+from flashtrie.cli.output import Output
 from flashtrie.cli.progress import progress
-
-SEED = 0
 
 
 def bench_sampling(output: Output, device: str) -> None:
     """Measure top-k and top-p of power-law and other logits, and print."""
-    from flashtrie.cpu.machine import commit, processor
+    from flashtrie.cpu.machine import commit
 
-    head: dict[str, Any] = {"device": device, "chip": processor(), "driver": None}
     if device == "cuda":
         from flashtrie.gpu import sampling_bench as gpu_bench
-        from flashtrie.gpu.devices import chip, driver
 
-        head |= {"chip": chip(), "driver": driver()}
         copied = gpu_bench.copy_terabytes_per_second()
         found: Iterator[dict[str, Any]] = (
             row for part in gpu_bench.GRID for row in gpu_bench.measure(part, seed=SEED)
@@ -31,7 +27,7 @@ def bench_sampling(output: Output, device: str) -> None:
         output.note_if_compiling()
         copied = cpu_bench.copy_terabytes_per_second()
         found = cpu_bench.measure(seed=SEED)
-    head |= {"commit": commit(), "seed": SEED}
+    head = machine(device) | {"commit": commit(), "seed": SEED}
     head["copy_terabytes_per_second"] = copied
     rows = []
     with progress(output) as report:
@@ -39,6 +35,4 @@ def bench_sampling(output: Output, device: str) -> None:
             rows.append(row)
             if report:
                 report(f"{row['batch']} x {row['vocab']}", len(rows), 0, "rows")
-    names = list(rows[0])
-    cells = [list(row.values()) for row in rows]
-    output.result(head | {"rows": rows}, f"{facts(head.items())}\n\n{table(names, cells)}")
+    print_rows(output, head, rows)

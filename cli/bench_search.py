@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from flashtrie.cli.output import Output, facts, table
+from flashtrie.cli.measured import SEED, key_set, machine, print_rows
+from flashtrie.cli.output import Output
 from flashtrie.cli.progress import progress
-
-SEED = 0
 
 
 def bench_search(
@@ -29,7 +28,6 @@ def bench_search(
     """Measure, print and write; whether results were equal where they were compared."""
     import flashtrie
     from flashtrie.cpu.bench import bench
-    from flashtrie.cpu.machine import commit, processor
     from flashtrie.cpu.plot import check_plot_output, write_plot
     from flashtrie.cpu.query_files import check_queries_output, write_queries
 
@@ -55,21 +53,14 @@ def bench_search(
         header = trie.artifact.header
         if save_queries:
             write_queries(save_queries, used, force=force)
-    head: dict[str, Any] = {"device": device, "chip": processor(), "driver": None}
+    head = machine(device)
     if device == "cuda":
-        from flashtrie.gpu.devices import chip, driver
-
-        head |= {"chip": chip(), "driver": driver()}
         head["random_sectors_per_second"] = on_device["traffic"].sectors_per_second
-    head["kind"] = header.tags.get("kind")
-    head |= {"commit": commit(), "keywords": header.keywords, "seed": SEED}
+    head |= key_set(header)
     if plot:
         title = f"{header.keywords:,} keywords, {head['kind'] or 'no kind'}, {head['chip']}"
         write_plot(plot, title, rows, force=force)
-    shown = [row.as_json() for row in rows]
-    flat = [[v for v in row.values() if not isinstance(v, list)] for row in shown]
-    names = [name for name, value in shown[0].items() if not isinstance(value, list)]
-    output.result(head | {"rows": shown}, f"{facts(head.items())}\n\n{table(names, flat)}")
+    print_rows(output, head, [row.as_json() for row in rows])
     return not any(row.equal is False for row in rows)
 
 

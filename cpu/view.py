@@ -14,7 +14,16 @@ import numpy.typing as npt
 
 from flashtrie.cpu.compiled import inner
 from flashtrie.cpu.instructions import i64
-from flashtrie.formats.schema import LEVEL_SECTIONS, PARAMETER, PARAMETERS, SECTION, Header
+from flashtrie.formats.schema import (
+    COUNTS,
+    LEVEL_SECTIONS,
+    PARAMETER,
+    PARAMETERS,
+    SECTION,
+    WHOLE_SECTIONS,
+    Header,
+    counts,
+)
 
 _COLUMNS = len(PARAMETERS)
 
@@ -59,32 +68,8 @@ TAIL_INDEX_FLAG = PARAMETER["tail_index_flag_offset"]
 TAIL_INDEX_FLAG_RANK = PARAMETER["tail_index_flag_rank_offset"]
 TAIL_INDEX_HIGH = PARAMETER["tail_index_high_offset"]
 
-# Entries of `scalars`: the counts that are not of one level, and the sections that have no levels.
-SCALARS = (
-    "keywords",
-    "levels",
-    "alphabet_size",
-    "vocab_size",
-    "max_length",
-    "implicit",
-    "store_tokens",
-    "store_low_bits",
-    "store_high_bits",
-    "store_highs",
-    "value_bits",
-    "value_min",
-    "alphabet",
-    "root",
-    "root_rank",
-    "store_low",
-    "store_flag",
-    "store_flag_rank",
-    "store_high",
-    "store_end",
-    "store_end_rank",
-    "store_end_select",
-    "values",
-)
+# Entries of `scalars`: the counts that are not of one level, and where such sections begin.
+SCALARS = ("levels", *COUNTS, *WHOLE_SECTIONS)
 _SCALAR = {name: index for index, name in enumerate(SCALARS)}
 KEYWORDS = _SCALAR["keywords"]
 LEVELS = _SCALAR["levels"]
@@ -137,21 +122,8 @@ class Mapped:
         levels = np.ascontiguousarray(parameters, np.int64).copy()
         for name in LEVEL_SECTIONS:
             levels[:, PARAMETER[f"{name}_offset"]] += at[name]
-        counts = {
-            "keywords": header.keywords,
-            "levels": header.levels,
-            "alphabet_size": header.alphabet_size,
-            "vocab_size": header.vocab_size,
-            "max_length": header.max_length,
-            "implicit": int(header.tails == "implicit"),
-            "store_tokens": header.store_tokens,
-            "store_low_bits": header.store.low_bits,
-            "store_high_bits": header.store.high_bits,
-            "store_highs": header.store.highs,
-            "value_bits": header.value_bits,
-            "value_min": header.value_min,
-        }
-        scalars = np.array([(at | counts)[name] for name in SCALARS], np.int64)
+        numbers = {"levels": header.levels, **counts(header), **at}
+        scalars = np.array([numbers[name] for name in SCALARS], np.int64)
         self._arrays = file, levels, scalars
         self.view = View(*(array.ctypes.data for array in self._arrays))
 

@@ -87,6 +87,25 @@ SECTIONS: tuple[Section, ...] = tuple(
 )
 SECTION = {section.name: section for section in SECTIONS}
 LEVEL_SECTIONS = tuple(section.name for section in SECTIONS if section.per_level)
+# What is not of a level: sections that searches and lookups read, and counts (see `counts`).
+WHOLE_SECTIONS = tuple(
+    section.name
+    for section in SECTIONS
+    if not section.per_level and section.name not in ("level_table", "chunk_digests")
+)
+COUNTS = (
+    "keywords",
+    "alphabet_size",
+    "vocab_size",
+    "max_length",
+    "implicit",  # 1 where tails are, else 0
+    "store_tokens",
+    "store_low_bits",
+    "store_high_bits",
+    "store_highs",
+    "value_bits",
+    "value_min",
+)
 
 LEVEL_COLUMNS = (
     "nodes",
@@ -252,6 +271,23 @@ def sizes(header: Header) -> dict[str, int]:
 def padded_bytes(name: str, length: int) -> int:
     """Bytes that a section of `length` elements takes in the file."""
     return -(-length * SECTION[name].dtype.itemsize // ALIGNMENT) * ALIGNMENT
+
+
+def counts(header: Header) -> dict[str, int]:
+    """What COUNTS names, of a header."""
+    return {
+        "keywords": header.keywords,
+        "alphabet_size": header.alphabet_size,
+        "vocab_size": header.vocab_size,
+        "max_length": header.max_length,
+        "implicit": int(header.tails == "implicit"),
+        "store_tokens": header.store_tokens,
+        "store_low_bits": header.store.low_bits,
+        "store_high_bits": header.store.high_bits,
+        "store_highs": header.store.highs,
+        "value_bits": header.value_bits,
+        "value_min": header.value_min,
+    }
 
 
 def level_parameters(header: Header) -> npt.NDArray[np.int64]:

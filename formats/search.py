@@ -109,21 +109,7 @@ def check_proposals(
     """
     limit = check_limits(beam_width, top_k)
     tokens, logprobs = np.asarray(tokens), np.asarray(logprobs)
-    if tokens.ndim != 3 or tokens.shape != logprobs.shape:
-        raise UsageError(
-            f"tokens {list(tokens.shape)} with logprobs {list(logprobs.shape)}",
-            cause="both are [queries, steps, proposals]",
-        )
-    if tokens.dtype.kind not in "iu":
-        raise UsageError(f"tokens of dtype {tokens.dtype}", cause="tokens are integers")
-    if logprobs.dtype.kind != "f":
-        raise UsageError(
-            f"logprobs of dtype {logprobs.dtype}", cause="log-probabilities are floating-point"
-        )
-    queries, steps, width = tokens.shape
-    check_steps(steps)
-    if width > MAX_WIDTH:
-        raise UsageError(f"{width:,} proposals a step", cause=f"there can be {MAX_WIDTH:,}")
+    queries, steps, _ = check_shapes(tokens, logprobs)
     penalties = check_penalties(steps, length_penalty)
     end = check_end_logprobs(end_logprobs, queries, steps)
     known = as_tokens(tokens, vocab_size)
@@ -138,6 +124,26 @@ def check_proposals(
                 hint="Log-probabilities are finite or -inf",
             )
     return SearchInput(known, logprobs, end, penalties, beam_width, limit)
+
+
+def check_shapes(tokens: Any, logprobs: Any) -> tuple[int, int, int]:
+    """Check shapes and dtypes of proposals, arrays of any library: (Q, T, K). Raises UsageError."""
+    if tokens.ndim != 3 or tokens.shape != logprobs.shape:
+        raise UsageError(
+            f"tokens {list(tokens.shape)} with logprobs {list(logprobs.shape)}",
+            cause="both are [queries, steps, proposals]",
+        )
+    if tokens.dtype.kind not in "iu":
+        raise UsageError(f"tokens of dtype {tokens.dtype}", cause="tokens are integers")
+    if logprobs.dtype.kind != "f":
+        raise UsageError(
+            f"logprobs of dtype {logprobs.dtype}", cause="log-probabilities are floating-point"
+        )
+    queries, steps, width = (int(extent) for extent in tokens.shape)
+    check_steps(steps)
+    if width > MAX_WIDTH:
+        raise UsageError(f"{width:,} proposals a step", cause=f"there can be {MAX_WIDTH:,}")
+    return queries, steps, width
 
 
 def check_limits(beam_width: int, top_k: int | None) -> int:
@@ -183,6 +189,15 @@ def as_tokens(tokens: npt.NDArray[Any], vocab_size: int) -> npt.NDArray[np.uint3
     return result
 
 
+def check_end_shape(end: Any, queries: int, steps: int) -> None:
+    """Check shape and dtype of end log-probabilities, of any library. Raises UsageError."""
+    if end.shape != (queries, steps + 1) or end.dtype.kind != "f":
+        raise UsageError(
+            f"end_logprobs {list(end.shape)} of dtype {end.dtype}",
+            cause=f"{queries} queries of {steps} steps take [{queries}, {steps + 1}] floats",
+        )
+
+
 def check_end_logprobs(
     end_logprobs: npt.NDArray[Any] | None, queries: int, steps: int
 ) -> npt.NDArray[np.float32]:
@@ -192,11 +207,7 @@ def check_end_logprobs(
     if end_logprobs is None:
         return np.zeros((1, steps + 1), np.float32)
     end = np.asarray(end_logprobs)
-    if end.shape != (queries, steps + 1) or end.dtype.kind != "f":
-        raise UsageError(
-            f"end_logprobs {list(end.shape)} of dtype {end.dtype}",
-            cause=f"{queries} queries of {steps} steps take [{queries}, {steps + 1}] floats",
-        )
+    check_end_shape(end, queries, steps)
     end = np.array(end, np.float32)
     end[:, 0] = 0  # never read
     wrong = ~(end < np.inf)

@@ -14,12 +14,15 @@ import numpy.typing as npt
 
 from flashtrie.formats.schema import (
     COLUMN,
+    COUNTS,
     LEVEL_COLUMNS,
     LEVEL_SECTIONS,
     PARAMETER,
     PARAMETERS,
     SECTION,
+    WHOLE_SECTIONS,
     Header,
+    counts,
 )
 
 # Bitmaps that have a fine directory, and what a level has beside its sections.
@@ -27,35 +30,11 @@ FINE_BITMAPS = ("tail", "tail_long", "tail_token_flag", "tail_index_flag")
 DERIVED = ("firsts", "kinds", "kind_ranks", *(f"{name}_fine" for name in FINE_BITMAPS))
 LEVEL_FIELDS = (*PARAMETERS, *DERIVED)
 
-# Sections that are not of one level, as the kernels name them.
-_WHOLE_SECTIONS = (
-    "alphabet",
-    "root",
-    "root_rank",
-    "store_low",
-    "store_flag",
-    "store_flag_rank",
-    "store_high",
-    "store_end",
-    "store_end_rank",
-    "store_end_select",
-    "values",
-)
 TRIE_FIELDS = (
     "levels",
     "depth",
-    "keywords",
-    "alphabet_size",
-    "vocab_size",
-    "max_length",
-    "implicit",
-    "store_tokens",
-    "store_low_bits",
-    "store_high_bits",
-    "store_highs",
-    "value_bits",
-    "value_min",
-    *_WHOLE_SECTIONS,
+    *COUNTS,
+    *WHOLE_SECTIONS,
     "store_flag_fine",
     "rank_table",
     "rank_table_size",
@@ -153,18 +132,8 @@ def trie_words(
     values = {
         "levels": levels,
         "depth": header.levels,
-        "keywords": header.keywords,
-        "alphabet_size": header.alphabet_size,
-        "vocab_size": header.vocab_size,
-        "max_length": header.max_length,
-        "implicit": int(header.tails == "implicit"),
-        "store_tokens": header.store_tokens,
-        "store_low_bits": header.store.low_bits,
-        "store_high_bits": header.store.high_bits,
-        "store_highs": header.store.highs,
-        "value_bits": header.value_bits,
-        "value_min": header.value_min,
-        **{name: addresses[name] for name in _WHOLE_SECTIONS},
+        **counts(header),
+        **{name: addresses[name] for name in WHOLE_SECTIONS},
         "store_flag_fine": store_flag_fine,
         "rank_table": rank_table,
         "rank_table_size": rank_table_size,

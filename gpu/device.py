@@ -106,15 +106,10 @@ class DeviceTrie:
 
         Raises UsageError, InputError, ResourceError.
         """
-        return self.searcher.search(
-            tokens,
-            logprobs,
-            beam_width=beam_width,
-            top_k=top_k,
-            end_logprobs=end_logprobs,
-            length_penalty=length_penalty,
-            stats=stats,
+        given = self.searcher.check(
+            tokens, logprobs, beam_width, top_k, end_logprobs, length_penalty
         )
+        return self.searcher.search(given, stats)
 
     def search_on_device(
         self,
@@ -127,14 +122,10 @@ class DeviceTrie:
         length_penalty: float = 0.0,
     ) -> DeviceResult:
         """The same without waiting: results stay on the device, in CuPy arrays."""
-        return self.searcher.launch(
-            tokens,
-            logprobs,
-            beam_width=beam_width,
-            top_k=top_k,
-            end_logprobs=end_logprobs,
-            length_penalty=length_penalty,
+        given = self.searcher.check(
+            tokens, logprobs, beam_width, top_k, end_logprobs, length_penalty
         )
+        return self.searcher.launch(given)
 
     def search_logits(
         self,

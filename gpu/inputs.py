@@ -8,8 +8,8 @@ from typing import Any
 import cupy
 import numpy as np
 
-from flashtrie.formats.errors import InputError, UsageError
-from flashtrie.formats.search import MAX_WIDTH, SearchResult, check_steps
+from flashtrie.formats.errors import InputError
+from flashtrie.formats.search import SearchResult, check_end_shape, check_shapes
 
 _DLPACK_CPU = 1
 NO_ERROR = 0xFFFFFFFFFFFFFFFF
@@ -136,30 +136,12 @@ def check_input(
 ) -> Given:
     """Bring the input to the device; shapes and dtypes are right then. Raises UsageError."""
     tokens, logprobs = on_device(tokens), on_device(logprobs)
-    if tokens.ndim != 3 or tokens.shape != logprobs.shape:
-        raise UsageError(
-            f"tokens {list(tokens.shape)} with logprobs {list(logprobs.shape)}",
-            cause="both are [queries, steps, proposals]",
-        )
-    if tokens.dtype.kind not in "iu":
-        raise UsageError(f"tokens of dtype {tokens.dtype}", cause="tokens are integers")
-    if logprobs.dtype.kind != "f":
-        raise UsageError(
-            f"logprobs of dtype {logprobs.dtype}", cause="log-probabilities are floating-point"
-        )
-    queries, steps, width = tokens.shape
-    check_steps(steps)
-    if width > MAX_WIDTH:
-        raise UsageError(f"{width:,} proposals a step", cause=f"there can be {MAX_WIDTH:,}")
+    queries, steps, _ = check_shapes(tokens, logprobs)
     if end_logprobs is None:
         end = cupy.zeros((1, steps + 1), np.float32)
     else:
         end = on_device(end_logprobs)
-        if end.shape != (queries, steps + 1) or end.dtype.kind != "f":
-            raise UsageError(
-                f"end_logprobs {list(end.shape)} of dtype {end.dtype}",
-                cause=f"{queries} queries of {steps} steps take [{queries}, {steps + 1}] floats",
-            )
+        check_end_shape(end, queries, steps)
     return Given(
         cupy.ascontiguousarray(tokens),
         cupy.ascontiguousarray(logprobs, np.float32),

@@ -96,19 +96,8 @@ class Searcher:
         self.changes: dict[str, int] = {}
         self.most_group: int | None = None
 
-    def search(
-        self,
-        tokens: Any,
-        logprobs: Any,
-        *,
-        beam_width: int,
-        top_k: int | None,
-        end_logprobs: Any,
-        length_penalty: float,
-        stats: SearchStats | None = None,
-    ) -> SearchResult:
+    def search(self, given: Given, stats: SearchStats | None = None) -> SearchResult:
         """Search a batch, in parts where its results do not fit, and bring the results here."""
-        given = self.check(tokens, logprobs, beam_width, top_k, end_logprobs, length_penalty)
         queries, steps, _ = given.tokens.shape
         counts = None if stats is None else cupy.zeros((2, queries, steps), np.int64)
         each = self._queries_a_part(given)
@@ -131,18 +120,8 @@ class Searcher:
             given.raise_error(code, first_query)
         return prepared.result.to_host()
 
-    def launch(
-        self,
-        tokens: Any,
-        logprobs: Any,
-        *,
-        beam_width: int,
-        top_k: int | None,
-        end_logprobs: Any,
-        length_penalty: float,
-    ) -> DeviceResult:
+    def launch(self, given: Given) -> DeviceResult:
         """Search a batch without waiting. NaN and +inf are as -inf then, and not reported."""
-        given = self.check(tokens, logprobs, beam_width, top_k, end_logprobs, length_penalty)
         if given.tokens.size == 0:
             return self._nothing(given)
         prepared = self.prepare(given)

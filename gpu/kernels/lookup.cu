@@ -4,29 +4,6 @@
 // for theirs at once.
 #include "trie.cuh"
 
-// The child with this label, NONE where there is none.
-__device__ __forceinline__ u32 find_child(const Level& level, Children in, u32 label) {
-    u32 low_bits = u32(level.label_low_bits);
-    bool has_high = label >> low_bits != 0;
-    u32 base = has_high ? in.start + in.lows : in.start;
-    u32 n = has_high ? in.stop - base : in.lows;
-    u32 offset = in.high - (in.start + in.lows);
-    while (n > 0) {
-        u32 half = n >> 1;
-        u32 middle = base + half;
-        u32 value = packed(level.label_low, low_bits, middle);
-        if (has_high) {
-            u32 index = offset + middle;
-            value |= packed(level.label_high, u32(level.label_high_bits), index) << low_bits;
-        }
-        if (value == label) return middle;
-        bool after = value < label;
-        base = after ? middle + 1 : base;
-        n = after ? n - half - 1 : half;
-    }
-    return NONE;
-}
-
 // Whether the tail is the tokens from `at` up to `stop`.
 __device__ bool tail_is(const Trie& trie, Tail tail, const u32* tokens, u64 at, u64 stop) {
     for (; at < stop; at++) {
@@ -63,7 +40,9 @@ __device__ i64 find_keyword(const Trie& trie, const u32* tokens, u64 at, u64 sto
         label = rank_of_token(trie, tokens[at]);
         if (label == NONE) return -1;
         const Level& below = trie.levels[row + 1];
-        node = find_child(below, children(level, below, before), label);
+        Children in = children(level, below, before);
+        uint4 place = make_uint4(in.start, in.stop - in.start, in.lows, in.high);
+        node = find_child(below, place, label);
         if (node == NONE) return -1;
     }
 }

@@ -56,11 +56,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2)
 best(PARTS, Mass* rows, const Mass* whole, u64* lists, u32 capacity, i64 k,
      unsigned char* wrong, u64* places, Row* results, u32* tokens, float* logprobs, i64 width) {
     __shared__ Shared shared;
-    const i64 r = blockIdx.x / chunks;
-    const u32 part = blockIdx.x % chunks, t = threadIdx.x;
-    const element* x = logits + r * stride;
-    const bool vector = aligned(x);
-    const i64 begin = part * chunk, end = begin + chunk < size ? begin + chunk : size;
+    const auto [r, part, x, vector, begin, end] = PART_HERE;
+    const u32 t = threadIdx.x;
     Mass& mass = rows[r];
     const Mass& all = whole[r];
     u64* list = lists + r * capacity;

@@ -18,11 +18,7 @@
 extern "C" __global__ void __launch_bounds__(THREADS, 3)
 extremes(PARTS, Mass* masses, u64* bins, Extremes* bounds) {
     __shared__ Extremes scratch[32];
-    const i64 r = blockIdx.x / chunks;
-    const u32 part = blockIdx.x % chunks;
-    const element* x = logits + r * stride;
-    const bool vector = aligned(x);
-    const i64 begin = part * chunk, end = begin + chunk < size ? begin + chunk : size;
+    const auto [r, part, x, vector, begin, end] = PART_HERE;
     Bounds seen = NO_BOUNDS;
     for (i64 at = begin + threadIdx.x * PACK; at < end; at += 2 * STEP) {
         Pack packs[2];
@@ -57,11 +53,8 @@ __device__ __forceinline__ void mass_row(const element* logits, i64 stride, i64 
     constexpr int EACH = MASS_BINS / THREADS;
     __shared__ Extremes scratch[32];
     __shared__ u64 sums[64];
-    const i64 r = blockIdx.x / chunks;
-    const u32 part = blockIdx.x % chunks, t = threadIdx.x;
-    const element* x = logits + r * stride;
-    const bool vector = aligned(x);
-    const i64 begin = part * chunk, end = begin + chunk < size ? begin + chunk : size;
+    const auto [r, part, x, vector, begin, end] = PART_HERE;
+    const u32 t = threadIdx.x;
     const double temperature = temperatures ? temperatures[r] : temperature_all;
     const double p = ps ? ps[r] : p_all;
     for (u32 b = t; b < MASS_BINS; b += THREADS) {
@@ -198,6 +191,7 @@ __device__ __forceinline__ void keep_row(const element* logits, i64 stride, i64 
     __shared__ Shared shared;
     __shared__ u64 staged[STAGED];
     __shared__ u32 count, base;
+    // Not PART_HERE: from it the compiler spills more.
     const i64 r = blockIdx.x / chunks;
     const u32 part = blockIdx.x % chunks, t = threadIdx.x, lane = t & 31;
     const element* x = logits + r * stride;

@@ -250,6 +250,30 @@ __device__ __forceinline__ Children children(const Level& level, const Level& be
 #endif
 }
 
+// The node with this label among siblings, NONE where there is none. `place` is the first of them,
+// their number, how many have labels without a high part, and where the high parts begin.
+__device__ inline u32 find_child(const Level& level, uint4 place, u32 label) {
+    u32 low_bits = u32(level.label_low_bits);
+    bool high = label >> low_bits != 0;
+    u32 base = high ? place.x + place.z : place.x;
+    u32 n = high ? place.y - place.z : place.z;
+    u32 offset = place.w - (place.x + place.z);
+    while (n > 0) {
+        u32 half = n >> 1;
+        u32 middle = base + half;
+        u32 value = packed(level.label_low, low_bits, middle);
+        if (high) {
+            u32 index = offset + middle;
+            value |= packed(level.label_high, u32(level.label_high_bits), index) << low_bits;
+        }
+        if (value == label) return middle;
+        bool after = value < label;
+        base = after ? middle + 1 : base;
+        n = after ? n - half - 1 : half;
+    }
+    return NONE;
+}
+
 __device__ __forceinline__ u64 key_id(const Trie& trie, const Level& level, u32 node) {
     u32 before;
     find_inner(level, node, before);
