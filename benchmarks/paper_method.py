@@ -35,7 +35,7 @@ from flashtrie.cpu.beam_search import (
     write_results,
 )
 from flashtrie.cpu.beams import ENDS, IN_TAIL, advance, beams_at
-from flashtrie.cpu.full_queries import Drawer, draw_full
+from flashtrie.cpu.full_queries import Drawer, FullQueries, draw_full
 from flashtrie.cpu.instructions import i64, pointer_u32
 from flashtrie.cpu.memory import table_of
 from flashtrie.cpu.nodes import (
@@ -266,6 +266,7 @@ def main() -> None:
         drawer = Drawer(QueryMaker(trie, steps, k, _SEED))
         full = draw_full(drawer, trie, arguments.bw, steps, arguments.queries, len(trie))
         result = measure(trie, full.queries, arguments.bw)
+        result["profile"] = profile(trie, full, arguments.bw)
     print(json.dumps(result, indent=1))
     print(record(f"paper_method_{result['kind'] or 'artifact'}", result))
 
@@ -297,6 +298,32 @@ def measure(trie: Trie, queries: Queries, beam_width: int) -> dict[str, Any]:
         "our_ms": round(our_ms, 3),
         "speedup": round(paper_ms / our_ms, 1),
     }
+
+
+def profile(trie: Trie, full: FullQueries, beam_width: int) -> list[dict[str, Any]]:
+    """Our search by step: what one more step costs, and what it keeps and finds."""
+    rows: list[dict[str, Any]] = []
+    before = 0.0
+    tokens, logprobs, end = full.queries.arrays().values()
+    for step, (beams, found) in enumerate(
+        zip(full.active_beams, full.candidates, strict=True), start=1
+    ):
+        cut = Queries(
+            np.ascontiguousarray(tokens[:, :step]),
+            np.ascontiguousarray(logprobs[:, :step]),
+            np.ascontiguousarray(end[:, : step + 1]),
+        )
+
+        def search(i: int, cut: Queries = cut) -> Any:
+            return _ours(trie, cut, i, beam_width)
+
+        milliseconds = min(
+            _milliseconds(search, range(len(tokens)), time.thread_time) for _ in range(3)
+        )
+        row = {"step": step, "ms": round(milliseconds - before, 3)}
+        rows.append(row | {"active_beams": beams, "candidates": found})
+        before = milliseconds
+    return rows
 
 
 def measure_paper(trie: Trie, queries: Queries, beam_width: int) -> list[dict[str, Any]]:

@@ -80,8 +80,7 @@ def _marisa(result: dict[str, Any]) -> str:
     speed_head = ["set", "build, s", "MARISA, s", "faster", "lookups/s", "MARISA's", "faster"]
     return (
         f"## Against marisa-trie\n\n{_machine(result)} `python -m benchmarks.marisa`."
-        f"{' ' + result['provenance'] if 'provenance' in result else ''}\n\n"
-        "Bits per keyword without alphabet and values; MARISA with 3 tries / 1 trie, on "
+        "\n\nBits per keyword without alphabet and values; MARISA with 3 tries / 1 trie, on "
         "prefix-free codes of frequency ranks (which need the same alphabet) and on 3 bytes a "
         "token:\n\n"
         f"{table(size_head, sizes)}\n"
@@ -107,7 +106,11 @@ def _build(result: dict[str, Any]) -> str:
     phases = " / ".join(result["rows"][0]["phases"])
     head = ["keywords", "--memory", "seconds", "microseconds a keyword", "peak MiB", phases]
     ok = all(check["ok"] for check in result["verified"]["checks"])
-    peers = ", ".join(f"{p['keywords']:,}: {p['build_seconds']} s" for p in result["marisa"])
+    peers = "; ".join(
+        f"{p['keywords']:,}: {p['build_seconds']} s, peak {p['peak_rss_bytes'] / 2**20:,.0f} MiB, "
+        f"of which {p['keys_rss_bytes'] / 2**20:,.0f} before it began"
+        for p in result["marisa"]
+    )
     return (
         f"## How a build grows\n\n{_machine(result)} Kind wide, `python -m benchmarks.build`.\n\n"
         f"{table(head, rows)}\n"
@@ -125,8 +128,15 @@ def _search(results: list[dict[str, Any]]) -> str:
         "`python -m benchmarks.paper_method ARTIFACT`: beam width and proposals 1,000, 8 steps, "
         "full beams, processor time on one core. The paper's method searches every proposal among "
         "the children of every beam; results are equal bit for bit.\n\n"
-        f"{table(head, rows)}"
+        f"{table(head, rows)}\n" + "\n".join(_profile(result) for result in results)
     )
+
+
+def _profile(result: dict[str, Any]) -> str:
+    """Where our search spends its time."""
+    rows = [[*row.values()] for row in result["profile"]]
+    head = ["step", "ms", "beams kept", "candidates"]
+    return f"Our search of `{result['kind']}` by step:\n\n{table(head, rows)}"
 
 
 def _flat(result: dict[str, Any]) -> dict[str, Any]:

@@ -14,7 +14,8 @@ def gpu_search(result: Result) -> str:
     parts = [
         f"## Search on the GPU\n\n{result['chip']}, driver {result['driver']}, "
         f"{result['processor']} with {result['cores']} cores, commit "
-        f"{(result['commit'] or 'unknown')[:9]}. `python -m benchmarks.kernels.figures`: "
+        f"{(result['commit'] or 'unknown')[:9]}."
+        f"{' ' + result['provenance'] if 'provenance' in result else ''} `python -m benchmarks.kernels.figures`: "
         f"{result['keywords']:,} keywords of kind {result['kind']}, {result['top_k']:,} proposals, "
         f"{result['steps']} steps, {result['different']} different queries with full beams in "
         "turn, launches one behind the other, timed by events. Results of each row are the CPU "
