@@ -13,6 +13,10 @@ from typing import Any
 from flashtrie.cli.output import discard_stdout, print_error
 from flashtrie.formats.errors import FlashTrieError, OutputError, ResourceError, UsageError
 
+_COMPILER = ("numba", "llvmlite")
+_NOT_TO_BE_CUT = ("__del__", "__enter__", "__exit__")
+_AGAIN_SECONDS = 0.005
+
 
 class Stopped(BaseException):
     """SIGINT or SIGTERM. Not an Exception: no handler on the way up takes it for a failure."""
@@ -34,11 +38,15 @@ def run(command: Callable[[], Any], arguments: Sequence[str], *, ends_process: b
     done is done.
     """
     handlers = {number: _catch(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    alarm = signal.getsignal(signal.SIGALRM)
     try:
         return _code(command, arguments)
     except Stopped as stopped:  # of the command, or of what handles its errors
         return 128 + stopped.number
     finally:
+        if any(handler is not None for handler in handlers.values()):
+            signal.setitimer(signal.ITIMER_REAL, 0)  # what waits has come too late
+            signal.signal(signal.SIGALRM, alarm)
         for number, handler in handlers.items():
             if handler is not None:
                 signal.signal(number, signal.SIG_IGN if ends_process else handler)
@@ -111,9 +119,28 @@ def _catch(number: int) -> Any:
 
 
 def _stop(number: int, frame: FrameType | None) -> None:
+    if _holds(frame):
+        signal.signal(signal.SIGALRM, lambda _, frame: _stop(number, frame))
+        signal.setitimer(signal.ITIMER_REAL, _AGAIN_SECONDS)
+        return
     for other in (signal.SIGINT, signal.SIGTERM):  # what cleans up now is not to be disturbed
         signal.signal(other, signal.SIG_IGN)
     raise Stopped(number)
+
+
+def _holds(frame: FrameType | None) -> bool:
+    """Whether what runs may hold a lock that an exception would leave held, or swallows it.
+
+    A finalizer swallows it. A context manager written in Python has taken its lock a moment before
+    its block begins, and for that moment gives it back only if it is left alone. The compiler has
+    such locks, and finalizers that take them.
+    """
+    while frame is not None:
+        package = str(frame.f_globals.get("__name__", "")).partition(".")[0]
+        if package in _COMPILER or frame.f_code.co_name in _NOT_TO_BE_CUT:
+            return True
+        frame = frame.f_back
+    return False
 
 
 def _set_by_environment(arguments: Sequence[str]) -> bool:

@@ -1,6 +1,6 @@
 """`python -m flashtrie`: the command line."""
 
-from flashtrie.cli.main import app
+from flashtrie.cli.start import main
 
 if __name__ == "__main__":
-    app(prog_name="trie")
+    main()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import threading
 import time
 
 import pytest
@@ -160,3 +161,61 @@ def test_a_full_stdout_is_an_error(built, unbuffered, more):
 
 def test_python_dash_m_and_the_script_are_one():
     assert process("--version").stdout == trie("--version").stdout
+
+
+class Finalized:
+    """Gets a signal in its finalizer, where exceptions are swallowed."""
+
+    def __del__(self) -> None:
+        signal.raise_signal(signal.SIGTERM)
+        time.sleep(0.02)
+
+
+class Entered:
+    """Gets a signal with a lock taken and its block not begun."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+
+    def __enter__(self) -> None:
+        self.lock.acquire()
+        signal.raise_signal(signal.SIGTERM)
+
+    def __exit__(self, *_: object) -> None:
+        self.lock.release()
+
+
+def test_a_signal_in_a_finalizer_is_not_lost():
+    def command() -> None:
+        Finalized()
+        time.sleep(30)
+
+    started = time.monotonic()
+    assert run(command, []) == 143
+    assert time.monotonic() - started < 10
+
+
+def test_a_signal_leaves_no_lock_held():
+    manager = Entered()
+
+    def command() -> None:
+        with manager:
+            time.sleep(30)
+
+    started = time.monotonic()
+    assert run(command, []) == 143
+    assert time.monotonic() - started < 10
+    assert not manager.lock.locked()
+
+
+def test_a_signal_that_waited_too_long_is_forgotten():
+    before = signal.getsignal(signal.SIGALRM)
+
+    def command() -> None:
+        with Entered():
+            pass
+
+    assert run(command, []) in (0, 143)
+    time.sleep(0.05)
+    assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
+    assert signal.getsignal(signal.SIGALRM) == before
