@@ -93,7 +93,7 @@ class Worker:
             with flashtrie.open(self._folder / f"{name}.trie") as trie:
                 ctypes.string_at(trie.artifact.mapped.ctypes.data + trie.artifact.bytes, 1)
         elif fault == "memory":
-            bytearray(_MORE_MEMORY)
+            bytearray(2 * _MORE_MEMORY)
 
 
 def _limit() -> None:
