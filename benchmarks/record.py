@@ -12,6 +12,7 @@ from typing import Any
 from flashtrie.cpu.machine import commit, processor
 
 RESULTS = Path(__file__).parent / "results"
+_PACKAGES = ("flashtrie", "numpy", "numba", "pyarrow", "marisa-trie", "cupy-cuda13x")
 
 
 def machine() -> dict[str, Any]:
@@ -21,12 +22,17 @@ def machine() -> dict[str, Any]:
         "cores": len(os.sched_getaffinity(0)),
         "driver": None,
         "python": platform.python_version(),
-        "versions": {
-            name: metadata.version(name)
-            for name in ("flashtrie", "numpy", "numba", "pyarrow", "marisa-trie")
-        },
+        "versions": {name: version for name in _PACKAGES if (version := _version(name))},
         "commit": commit(),
     }
+
+
+def _version(package: str) -> str | None:
+    """The version of a package, None where it is not installed."""
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
 
 
 def record(name: str, result: dict[str, Any]) -> Path:
