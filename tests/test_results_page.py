@@ -1,0 +1,124 @@
+"""docs/results.md is what docs/results.py makes of the files in benchmarks/results."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+DOCS = Path(__file__).resolve().parents[1] / "docs"
+
+
+@pytest.fixture
+def generator(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """docs/results.py, which imports what stands beside it."""
+    monkeypatch.syspath_prepend(DOCS)
+    spec = importlib.util.spec_from_file_location("results", DOCS / "results.py")
+    assert spec and spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_page_is_what_the_generator_makes(generator):
+    assert generator.PAGE.read_text() == generator.page(), "run python docs/results.py"
+
+
+def test_every_row_has_all_its_cells_and_a_file_that_is_there(generator):
+    lines = [line for line in generator.page().splitlines() if line.startswith("| ")]
+    assert len(lines) > 5
+    for line in lines:
+        cells = [cell.strip() for cell in line.strip("|").split("|")]
+        assert len(cells) == 6 and all(cells), line
+        if cells[-1].startswith("`"):
+            assert (generator.RESULTS / cells[-1].strip("`")).exists(), line
+
+
+def test_a_claim_without_a_file_has_no_row(generator, tmp_path, monkeypatch):
+    shutil.copy(generator.RESULTS / "marisa.json", tmp_path)
+    monkeypatch.setattr(generator, "RESULTS", tmp_path)
+    text = generator.page()
+    assert "22% smaller" in text
+    assert "1.91 ms" not in text and "Qrita" not in text
+
+
+def test_rows_of_the_full_scale(generator, tmp_path, monkeypatch):
+    row = {"bw": 1000, "mean_ms": 0.2, "p99_ms": 0.3, "speedup": 20.0, "equal": True}
+    result = {
+        "chip": "a GPU",
+        "driver": "1.2",
+        "cores": 16,
+        "commit": "0123456789abcdef",
+        "keywords": 800_000_000,
+        "kind": "wide",
+        "seed": 0,
+        "build": {"bytes": 4_100_000_000, "bits_per_keyword": 40.5},
+        "search": {
+            "device": "cuda",
+            "rows": [
+                row | {"batch": 1, "queries_per_second": 5000.0},
+                row | {"batch": 8, "queries_per_second": 40000.0},
+            ],
+        },
+        "precision": {
+            "precision": {
+                "queries": 64,
+                "rows": [{"bw": 100, "precision": 0.5}, {"bw": 1000, "precision": 0.75}],
+            }
+        },
+        "paper_method": {
+            "paper": [{"cores": 16, "batch": 1, "mean_ms": 40.0}],
+            "cpu": [{"cores": "all", "batch": 8, "mean_ms": 6.0}],
+        },
+    }
+    monkeypatch.setattr(generator, "RESULTS", tmp_path)
+
+    def page(**changes: Any) -> str:
+        (tmp_path / "full_scale.json").write_text(json.dumps(result | changes))
+        text: str = generator.page()
+        return text
+
+    for expected in (
+        "| 4.10 GB (40.5 bits a keyword without the alphabet) |",
+        "| 0.200 ms, 0.300 ms |",
+        "| 40,000 |",
+        "| equal bit for bit |",
+        "| 200x (40.0 ms) |",
+        "| 30x (6.0 ms) |",
+        "| 0.50 to 0.75 |",
+        "a GPU, driver 1.2; 800,000,000 keywords of kind wide, seed 0; commit 012345678",
+    ):
+        assert expected in page(), expected
+    alone = page(precision=None, paper_method=None)
+    assert "| 20x (4.0 ms) |" in alone and "our CPU engine on 16 cores" in alone
+    assert "precision@100" not in alone and "the paper's method" not in alone
+    assert "1.91 ms" not in page(search=None, precision=None)
+    of_cpu = page(search=result["search"] | {"device": "cpu"})  # type: ignore[operator]
+    assert "1.91 ms" not in of_cpu
+
+
+def test_rows_of_sampling(generator, tmp_path, monkeypatch):
+    """Not of figures that no commit stands for."""
+    row = {"batch": 64, "vocab": 131072, "logits": "power", "mode": "k"}
+    result = {
+        "chip": "a GPU",
+        "driver": "1.2",
+        "commit": "0123456789abcdef",
+        "seed": 0,
+        "rows": [
+            row | {"result": "mask", "microseconds": 40.0, "peak_bytes": 5},
+            row | {"result": "PyTorch sort", "microseconds": 800.0, "peak_bytes": 200},
+        ],
+    }
+    monkeypatch.setattr(generator, "RESULTS", tmp_path)
+    path = tmp_path / "sampling-h200.json"
+    path.write_text(json.dumps(result))
+    text = generator.page()
+    assert "| 20.0x (40.0 us against 800 us) |" in text
+    assert "| 2.5% of the sort's |" in text
+    path.write_text(json.dumps(result | {"provenance": "by hand"}))
+    assert "Qrita" not in generator.page()
