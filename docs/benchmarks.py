@@ -31,7 +31,99 @@ def page() -> str:
         parts.append(_search(searches))
     for path in sorted(RESULTS.glob("search-*.json")):
         parts.append(gpu_search(json.loads(path.read_text())))
+    path = RESULTS / "graph-h200.json"
+    if path.exists():
+        parts.append(_graph(json.loads(path.read_text())))
+    path = RESULTS / "sampling-h200.json"
+    if path.exists():
+        parts.append(_sampling(json.loads(path.read_text())))
+    path = RESULTS / "ablation-h200.json"
+    if path.exists():
+        parts.append(_ablation(json.loads(path.read_text())))
+    path = RESULTS / "decode-h200.json"
+    if path.exists():
+        parts.append(_decode(json.loads(path.read_text())))
     return "\n".join(parts)
+
+
+def _sampling(result: dict[str, Any]) -> str:
+    """Microseconds of a call within a graph, by shape; PyTorch beside."""
+    found: dict[tuple[Any, ...], dict[str, Any]] = {}
+    for row in result["rows"]:
+        key = (row["batch"], row["vocab"], row["logits"], row["mode"])
+        found.setdefault(key, {})[row["result"]] = row
+    rows: Rows = []
+    for (batch, vocab, logits, mode), by_result in found.items():
+        ours = next(by_result[r] for r in ("mask", "candidates", "token") if r in by_result)
+        peaks = [by_result[r]["peak_bytes"] for r in by_result if not r.startswith("PyTorch")]
+        cells = [
+            f"{by_result[r]['microseconds']:.1f}" if r in by_result else ""
+            for r in ("mask", "token", "candidates", "PyTorch sort", "PyTorch topk")
+        ]
+        must = ours.get("must_reach")
+        rows.append(
+            [
+                f"{batch} x {vocab:,}",
+                logits,
+                mode,
+                *cells,
+                must or "",
+                f"{ours['terabytes_per_second']:.2f}",
+                f"{max(peaks) / 1e6:.2f}",
+                f"{by_result['PyTorch sort']['peak_bytes'] / 1e6:.0f}"
+                if "PyTorch sort" in by_result
+                else "",
+            ]
+        )
+    head = ["shape", "logits", "keeps", "mask", "token", "candidates", "sort", "topk", "must"]
+    head += ["TB/s", "MB", "MB of sort"]
+    return (
+        f"## Top-k and top-p\n\n{result['chip']}, driver {result['driver']}, seed "
+        f"{result['seed']}, commit `{result['commit']}`. Microseconds of a call within a captured "
+        "graph, inputs in rotation; `sort` and `topk` are PyTorch's, `must` is the target. k is "
+        "50, or 1,000 where that is said, and p is 0.9. TB/s are bytes read and, for the mask, "
+        f"written, against {result['copy_terabytes_per_second']:.2f} of a copy in the same run; MB "
+        "are what is taken beyond input and output.\n\n"
+        f"{table(head, rows)}"
+    )
+
+
+def _ablation(result: dict[str, Any]) -> str:
+    """What parts of the pivot search are worth."""
+    rows: Rows = [
+        [
+            row["rows"],
+            row["mode"],
+            row["method"],
+            row.get("truncation", ""),
+            row.get("pivots", ""),
+            {True: "yes", False: "no"}.get(row.get("duplicates"), ""),
+            "tiers" if row["tiers"] else "one size",
+            f"{row['microseconds']:.0f}",
+            "wrong" if row.get("wrong") else "",
+        ]
+        for row in result["rows"]
+    ]
+    head = ["rows", "keeps", "method", "truncation", "pivots", "duplicates", "blocks", "us", "set"]
+    return (
+        "### The pivot search taken apart\n\n"
+        f"{result['chip']}, driver {result['driver']}, commit `{result['commit']}`; "
+        f"{result['batch']} rows of {result['vocab']:,}. A Gaussian threshold hits (power-law "
+        "rows), misses (one 1e9 in each), and with many ties. `histogram` is the method of the "
+        "product.\n\n"
+        f"{table(head, rows)}"
+    )
+
+
+def _decode(result: dict[str, Any]) -> str:
+    """From logits to keywords."""
+    names = [name for name, value in result["rows"][0].items() if isinstance(value, int | float)]
+    rows: Rows = [[f"{row[name]:,}" for name in names] for row in result["rows"]]
+    return (
+        f"### From logits to keywords\n\n{result['chip']}, driver {result['driver']}, commit "
+        f"`{result['commit']}`; `trie bench --suite decode`, {result['keywords']:,} keywords.\n\n"
+        f"{table([name.replace('_', ' ') for name in names], rows)}"
+    )
 
 
 def _sizes(result: dict[str, Any]) -> str:
@@ -129,6 +221,37 @@ def _search(results: list[dict[str, Any]]) -> str:
         "full beams, processor time on one core. The paper's method searches every proposal among "
         "the children of every beam; results are equal bit for bit.\n\n"
         f"{table(head, rows)}\n" + "\n".join(_profile(result) for result in results)
+    )
+
+
+def _graph(result: dict[str, Any]) -> str:
+    """The persistent kernel against a graph of plain ones."""
+    persistent = result["persistent"]
+    rows: Rows = [
+        ["persistent", "", f"{persistent['shared_bytes']:,}", persistent["us_per_phase"], ""]
+    ]
+    rows += [
+        [
+            f"graph, state: {row['state']}",
+            f"{row['state_bytes']:,}",
+            f"{row['shared_bytes']:,}",
+            row["us_per_phase"],
+            f"{row['difference_us_per_query']:+.1f}",
+        ]
+        for row in result["graph"]
+    ]
+    head = ["form", "state, bytes", "shared bytes", "us a phase", "us a query"]
+    return (
+        f"## One persistent kernel or a graph of kernels\n\n{result['chip']}, driver "
+        f"{result['driver']}, commit {(result['commit'] or 'unknown')[:9]}. `python -m "
+        "benchmarks.kernels.graph`: a phase that does next to nothing, with a barrier of "
+        f"{result['blocks']} blocks of {result['threads']:,} threads behind it, or as a kernel of "
+        "its own in a CUDA graph, which also brings what a block holds from phase to phase from "
+        f"device memory and back. A query of {result['steps']} steps has {result['boundaries']} "
+        "barriers; the last column is what as many boundaries of kernels add to it. With the least "
+        "state it is a lower bound for the search: what that does today while it waits at a "
+        "barrier is not in it.\n\n"
+        f"{table(head, rows)}"
     )
 
 

@@ -131,9 +131,9 @@ class _Best:
         return columns + 65536 + 40 * width
 
     def launch(self, wrong: Any, tokens: Any, logprobs: Any) -> None:
-        self._ranked.find(self._width, exact=True)
+        self._ranked.find_best(self._width)
         if self._whole is not self._ranked:
-            self._whole.find(exact=True)
+            self._whole.find_best(0)
         self._ranked.best(
             self._whole, self._width, wrong, self._places, self._rows, tokens, logprobs
         )

@@ -23,7 +23,7 @@ from flashtrie.gpu.sampling_arguments import (
     on_device,
 )
 from flashtrie.gpu.sampling_kernels import LARGE_RESOLVE_BYTES, RESOLVE_BYTES, Defines, kernel
-from flashtrie.gpu.sampling_mass import LEAST, MOST, Held, Masses, held_shape
+from flashtrie.gpu.sampling_mass import LEAST, MOST, Held, Masses, few_rows, held_shape
 
 __all__ = ["ELEMENTS", "Matrix", "Selected", "Wanted", "Workspace", "select"]
 
@@ -131,7 +131,7 @@ class _Launch:
         self.chunk, self.chunks = in_parts(rows, size, processors * (8 if self.short else 5))
         few = self.short and (on_device(k) or k <= 256)
         # Of a block that resolves a row: threads, and bytes for its list.
-        self.threads = 256 if few else 512 if self.short or size < LARGE else 1024
+        self.threads = dict(variant).get("THREADS", 256 if few else 512)
         self.list_bytes = RESOLVE_BYTES if self.short or size < LARGE else LARGE_RESOLVE_BYTES
         # A mask elsewhere than the logits is filled while these are read.
         masked = wanted.masked
@@ -173,9 +173,10 @@ class _Launch:
         if self.short or several or with_k or not LEAST <= size <= MOST:
             return None
         shape = held_shape(self.logits, self.device)
-        if shape and "hold" in methods:
+        by_mass = "mass" in methods
+        if shape and "hold" in methods and (few_rows(self.logits, self.device) or not by_mass):
             return Held(self.logits, self.p, self.temperature, shape)
-        return Masses(self.logits, self.p, self.temperature) if "mass" in methods else None
+        return Masses(self.logits, self.p, self.temperature) if by_mass else None
 
     def reserve(self, workspace: Workspace) -> None:
         """Take the memory to work in."""
@@ -309,7 +310,7 @@ class _Launch:
     ) -> None:
         defines: Defines = ()
         if file == "sampling_resolve.cu":
-            defines = (("THREADS", self.threads), *self.variant)
+            defines = tuple({**dict(self.variant), "THREADS": self.threads}.items())
         function = kernel(file, name, self.logits.element, self.device.id, defines)
         function((blocks,), (threads,), arguments, shared_mem=shared)
 

@@ -25,7 +25,7 @@ def kernel(file: str, name: str, element: int, device: int, defines: Defines = (
     """
     function = load(file, name, {"ELEMENT": element, **dict(defines)})
     if name == "resolve":
-        large = ("THREADS", 1024) in defines
+        large = ("THREADS", 512) in defines
         function.max_dynamic_shared_size_bytes = LARGE_RESOLVE_BYTES if large else RESOLVE_BYTES
     elif file == "sampling_hold.cu":
         most = cupy.cuda.Device().attributes["MaxSharedMemoryPerBlockOptin"]

@@ -1,6 +1,6 @@
-"""What each part of the pivot search is worth: truncation, pivots, duplicates, method.
+"""What each part of the pivot search is worth: truncation, pivots, duplicates, tiers, method.
 
-    python benchmarks/sampling/ablation.py OUT.json
+    python -m benchmarks.sampling.ablation OUT.json
 
 Every form selects on the same rows: power-law logits, where a Gaussian threshold hits, and rows
 with one 1e9, where it misses. "wrong" says that a row's set is not that of the default method;
@@ -16,8 +16,10 @@ from typing import Any
 
 import cupy
 
+from flashtrie.cpu.machine import commit
 from flashtrie.gpu import sampling
 from flashtrie.gpu import sampling_bench as bench
+from flashtrie.gpu.devices import chip, driver
 
 TRUNCATIONS = ["none", "table", "analytic"]
 ROWS, SIZE = 64, 131072
@@ -33,12 +35,18 @@ def main() -> None:
     for name, logits in (("hit", power), ("miss", spiked), ("ties", ties)):
         for mode in ("k", "p"):
             expected = cupy.empty_like(logits)
-            row = _row(logits, mode, expected, by_pivot=False)
-            rows.append({"rows": name, "mode": mode, "method": "histogram"} | row)
-            print(rows[-1], flush=True)
-            for truncation, pivots, duplicates in itertools.product((0, 1, 2), (1, 3), (1, 0)):
-                if mode == "p" and truncation:
-                    continue  # a threshold for p would rest on a sample of masses
+            for tiers in (True, False) if mode == "k" else (True,):
+                variant = () if tiers else (("THREADS", 512),)
+                row = _row(logits, mode, expected, by_pivot=False, variant=variant)
+                head = {"rows": name, "mode": mode, "method": "histogram", "tiers": tiers}
+                rows.append(head | row)
+                print(rows[-1], flush=True)
+            for truncation, pivots, duplicates, tiers in itertools.product(
+                (0, 1, 2), (1, 3), (1, 0), (True, False)
+            ):
+                # A threshold for p would rest on a sample of masses; its blocks have one size.
+                if mode == "p" and (truncation or not tiers):
+                    continue
                 got = cupy.empty_like(logits)
                 row = _row(
                     logits,
@@ -49,6 +57,7 @@ def main() -> None:
                         ("TRUNCATION", truncation),
                         ("PIVOTS", pivots),
                         ("DUPLICATES", duplicates),
+                        *(() if tiers else (("THREADS", 512),)),
                     ),
                 )
                 row |= {"wrong": bool((got != expected).any())}
@@ -60,12 +69,14 @@ def main() -> None:
                         "truncation": TRUNCATIONS[truncation],
                         "pivots": pivots,
                         "duplicates": bool(duplicates),
+                        "tiers": tiers,
                     }
                     | row
                 )
                 print(rows[-1], flush=True)
+    head = {"chip": chip(), "driver": driver(), "seed": 0, "commit": commit()}
     with open(sys.argv[1], "w") as file:
-        json.dump({"batch": ROWS, "vocab": SIZE, "seed": 0, "rows": rows}, file, indent=1)
+        json.dump(head | {"batch": ROWS, "vocab": SIZE, "rows": rows}, file, indent=1)
 
 
 def _row(logits: Any, mode: str, out: Any, **options: Any) -> dict[str, Any]:

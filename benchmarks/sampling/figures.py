@@ -1,19 +1,17 @@
 """The figures of selection on one GPU, as a table and as JSON with chip, driver, seed and commit.
 
-python benchmarks/sampling/figures.py [--quick] OUT.json
+python -m benchmarks.sampling.figures [--quick] OUT.json
 """
 
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 import sys
 from typing import Any
 
-import cupy
-
+from flashtrie.cpu.machine import commit
 from flashtrie.gpu import sampling_bench as bench
+from flashtrie.gpu.devices import chip, driver
 
 # Microseconds that must be reached, mask and token alike, for k, p and k+p.
 MUST = {
@@ -47,33 +45,10 @@ def main() -> None:
                 f"  must {limit}{late}",
                 flush=True,
             )
-    properties = cupy.cuda.runtime.getDeviceProperties(0)
+    head = {"chip": chip(), "driver": driver(), "seed": 0, "commit": commit()}
+    figures = {"copy_terabytes_per_second": rate, "rows": rows}
     with open(out, "w") as file:
-        json.dump(
-            {
-                "chip": properties["name"].decode(),
-                "driver": _driver(),
-                "seed": 0,
-                "commit": _commit(),
-                "copy_terabytes_per_second": rate,
-                "rows": rows,
-            },
-            file,
-            indent=1,
-        )
-
-
-def _driver() -> str | None:
-    query = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
-    found = subprocess.run(query, capture_output=True, text=True, check=False)
-    return found.stdout.strip() or None
-
-
-def _commit() -> str | None:
-    found = subprocess.run(
-        ["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=False
-    )
-    return found.stdout.strip() if found.returncode == 0 else os.environ.get("TRIE_COMMIT")
+        json.dump(head | figures, file, indent=1)
 
 
 if __name__ == "__main__":

@@ -31,6 +31,13 @@ typedef u16 element;
 #define TEMPERATURE_ZERO 1
 #define P_ZERO 2
 
+// 2^y to 2^-22.
+__device__ __forceinline__ float power_of_two(float y) {
+    float power;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(y));
+    return power;
+}
+
 // 2^(x scale + shift) in float32 to 2^-22, whatever the size of x: the argument is reduced by fma
 // against a sum of exact parts. An error that grew with x would add up over equal values.
 struct Power {
@@ -48,8 +55,7 @@ struct Power {
         const float n = __fsub_rn(shifted, 12582912.0f);
         float f = __fmaf_rn(x, scale, __fsub_rn(shift, n));
         f = __fadd_rn(f, __fmaf_rn(x, scale_low, shift_low));
-        float power;
-        asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(f));
+        float power = power_of_two(f);
         power = __uint_as_float(__float_as_uint(power) + (__float_as_uint(shifted) << 23));
         return n > -126.0f ? power : 0.0f;
     }
@@ -210,19 +216,19 @@ struct Sum {
 
 #define WARPS (blockDim.x >> 5)
 
+// Modulo 2^64: in parts of which 32 fit a word.
 __device__ __forceinline__ u64 warp_sum(u64 value) {
-#pragma unroll
-    for (int d = 16; d; d >>= 1) value += __shfl_xor_sync(~0u, value, d);
-    return value;
+    const u32 part = 0x3FFFFFu;
+    const u64 low = __reduce_add_sync(~0u, (u32)value & part);
+    const u64 middle = __reduce_add_sync(~0u, (u32)(value >> 22) & part);
+    const u64 high = __reduce_add_sync(~0u, (u32)(value >> 44));
+    return low + (middle << 22) + (high << 44);
 }
 
 __device__ __forceinline__ u64 warp_max(u64 value) {
-#pragma unroll
-    for (int d = 16; d; d >>= 1) {
-        const u64 other = __shfl_xor_sync(~0u, value, d);
-        if (other > value) value = other;
-    }
-    return value;
+    const u32 high = __reduce_max_sync(~0u, (u32)(value >> 32));
+    const u32 low = __reduce_max_sync(~0u, (u32)(value >> 32) == high ? (u32)value : 0);
+    return (u64)high << 32 | low;
 }
 
 // Over all threads of a block, the result in each. `scratch` has 32 places.

@@ -7,7 +7,7 @@
 //
 // Memory: 4 bytes read an element of float32, 12 with the kernels before.
 #define THREADS 512
-#include "sampling_arrive.cuh"
+#include "sampling_parts.cuh"
 
 #define STEP (THREADS * PACK)
 #define ABSENT 0xFFFFFFFFu

@@ -11,7 +11,7 @@
 #pragma once
 #include "sampling_pivot.cuh"
 
-#define LOG_THREADS (THREADS == 256 ? 8 : THREADS == 512 ? 9 : 10)
+#define LOG_THREADS (THREADS == 256 ? 8 : 9)
 #define ALL_WARPS (THREADS / 32)
 
 struct Shared {
@@ -34,16 +34,13 @@ struct Shared {
     Row row;
 };
 
-// Sums of up to four numbers over the block, in each thread.
+// Sums of up to four numbers over the block, in each thread. `scratch` has 128 places.
 __device__ __forceinline__ ulonglong4 block_sums(ulonglong4 values, u64* scratch) {
     const u32 lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
-#pragma unroll
-    for (int d = 16; d; d >>= 1) {
-        values.x += __shfl_xor_sync(~0u, values.x, d);
-        values.y += __shfl_xor_sync(~0u, values.y, d);
-        values.z += __shfl_xor_sync(~0u, values.z, d);
-        values.w += __shfl_xor_sync(~0u, values.w, d);
-    }
+    values.x = warp_sum(values.x);
+    values.y = warp_sum(values.y);
+    values.z = warp_sum(values.z);
+    values.w = warp_sum(values.w);
     if (lane == 0) {
         scratch[warp] = values.x;
         scratch[32 + warp] = values.y;
@@ -51,25 +48,13 @@ __device__ __forceinline__ ulonglong4 block_sums(ulonglong4 values, u64* scratch
         scratch[96 + warp] = values.w;
     }
     __syncthreads();
-    values.x = values.y = values.z = values.w = 0;
-#pragma unroll 1
-    for (int w = 0; w < ALL_WARPS; ++w) {
-        values.x += scratch[w];
-        values.y += scratch[32 + w];
-        values.z += scratch[64 + w];
-        values.w += scratch[96 + w];
-    }
+    const bool there = lane < ALL_WARPS;
+    values.x = warp_sum(there ? scratch[lane] : 0);
+    values.y = warp_sum(there ? scratch[32 + lane] : 0);
+    values.z = warp_sum(there ? scratch[64 + lane] : 0);
+    values.w = warp_sum(there ? scratch[96 + lane] : 0);
     __syncthreads();
     return values;
-}
-
-__device__ __forceinline__ u64 largest_of_warp(u64 value) {
-#pragma unroll
-    for (int d = 16; d; d >>= 1) {
-        const u64 other = __shfl_xor_sync(~0u, value, d);
-        if (other > value) value = other;
-    }
-    return value;
 }
 
 __device__ __forceinline__ double mass_of(u32 key, u32 top, double temperature) {
@@ -156,11 +141,9 @@ __device__ __forceinline__ Found search(const List& list, const Terms& term, u64
         __syncthreads();
         upto += counted;
         sum += base;
-#pragma unroll 1
-        for (int w = 0; w < warp; ++w) {
-            upto += shared.warp_counts[w];
-            if (BY_MASS) sum += shared.warp_sums[w];
-        }
+        const bool ahead_of = lane < warp;
+        upto += __reduce_add_sync(~0u, ahead_of ? shared.warp_counts[lane] : 0);
+        if (BY_MASS) sum += warp_sum(ahead_of ? shared.warp_sums[lane] : 0);
         const bool here = BY_MASS ? own && term.value(sum) + extra >= target &&
                                         !(term.value(sum - mine) + extra >= target)
                                   : upto - own < rank && upto >= rank;
@@ -203,7 +186,7 @@ __device__ __forceinline__ Found search(const List& list, const Terms& term, u64
             }
             const bool done =
                 place && (BY_MASS ? term.value(reached) + extra >= target : ahead >= rank);
-            const u64 found = largest_of_warp(done ? place : 0);
+            const u64 found = warp_max(done ? place : 0);
             if (place && place == found)
                 shared.result = found, shared.result_count = ahead, shared.result_sum = reached;
         }
@@ -236,7 +219,7 @@ __device__ __forceinline__ Found resolve_few(const Terms& term, u32 number, doub
     const double target = p * term.value(all);
     const bool done = t < number && (p < 1.0 ? term.value(reached) >= target : ahead == number);
     if (t < number) shared.sorted[ahead - 1] = place;
-    const u64 best = largest_of_warp(done ? place : 0);
+    const u64 best = warp_max(done ? place : 0);
     if ((t & 31) == 0 && best) atomicMax(&shared.result, best);
     __syncthreads();
     if (t < number && place == shared.result)
@@ -273,8 +256,8 @@ __device__ __forceinline__ u64 resolve_list(List& list, u64* on_chip, u32 room, 
         low_mass = block_sum(low_mass, shared.scratch);
         mid_count = row.mid_count, low_count = row.low_count;
     }
-    most = largest_of_warp(most);
-    least = ~largest_of_warp(~least);
+    most = warp_max(most);
+    least = ~warp_max(~least);
     if ((t & 31) == 0) shared.scratch[t >> 5] = most, shared.scratch[32 + (t >> 5)] = least;
     if (t == 0) shared.number = 0;
     __syncthreads();
@@ -392,11 +375,8 @@ __device__ __forceinline__ u64 resolve_list(List& list, u64* on_chip, u32 room, 
 }
 
 // The token of a row by a read of it all.
-__device__ __noinline__ Draw draw_row(const element* x, i64 size, const Row& row,
-                                      const Outputs& out, i64 r) {
-    const u64 seed = out.seeds ? out.seeds[r] : out.seed_all;
-    const u64 position =
-        out.positions ? out.positions[r] : (out.position_all < 0 ? r : out.position_all);
+__device__ __noinline__ Draw draw_row(const element* x, i64 size, const Row& row, u64 seed,
+                                      u64 position) {
     Draw best = {0, 0, 0};
     for (i64 i = threadIdx.x; i < size; i += THREADS) {
         const u32 key = key_of(value_of(x[i]));

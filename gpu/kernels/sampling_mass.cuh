@@ -1,131 +1,191 @@
-// The mass of a row by bins, exact enough to decide which bin the boundary of p lies in.
+// Top-p of a row by bins of counts, and sums of masses that are exact enough to decide it.
 //
-// Bins are linear in the value, the first at the row's maximum. Each holds a count and, in 2^-16,
-// the sum of what its entries' masses lack of that at its edge. All are whole numbers, so that they
-// depend on no order, batch or grid; the mass of a bin follows from them to about 1e-8 of it.
+// Bins are linear in the value, the first at the row's maximum. From their counts alone follow a
+// lower and an upper bound of every bin's mass, and so the window of bins in which the mass from
+// the top reaches p: mostly one or two, since what the bounds leave open above the boundary and
+// below it cancels but for p (1 - p) of a bin's width. Then one pass sums the masses above the
+// window and of all, and lists what is in it; the boundary is found within the list.
+//
+// A mass is a float32 to 2^-22, and so is a sum of the 4 or 8 neighbours that one load brings. All
+// larger sums are of whole numbers of 2^-45, so that they depend on no order, batch or grid.
 #pragma once
 #include "sampling_list.cuh"
 
 #define MASS_BINS 4096
-#define TAIL (MASS_BINS - 1)  // what is so small that all of it together does not count
+#define TAIL (MASS_BINS - 1)  // what is from here on is so small that all of it does not count
 #define SPAN 40.0             // temperatures from the maximum to the tail, at most
-#define PART_ONE 65536.0f
-#define PART_BITS 40          // of a bin's word: its count stands above its part
-#define MOST_COUNTED (1 << 23)  // entries of a row, so that parts stay below 2^40
+#define MOST_COUNTED (1 << 23)  // entries of a row
+#define EDGE 0.51             // of a place, from the middle of its bin to where it may end
+#define SLACK 2e-5            // of masses that come from counts, for all roundings
+#define COUNTED_ONE 0x1p40f   // the unit of these
+#define SUM_ROUNDER 192.0     // a float64 whose last place is 2^-45
+#define SUM_UNIT 0x1p-45
+
+// e^((x - max) / temperature) in float32, but for a factor near 1 that all have in common.
+struct Weight {
+    float scale, scale_low, shift, rounder, lowest;
+    float spare;
+    double factor;
+
+    // Also for what is not finite; then it is of no use, and nothing goes wrong.
+    __device__ __forceinline__ void set(u32 top, double temperature) {
+        const double s = temperature == 1.0 ? LOG2_E : LOG2_E / temperature;
+        const double highest = (double)value_of_key(top), b = -s * highest;
+        scale = (float)s;
+        scale_low = (float)(s - (double)scale);
+        // A grid on which the shift minus a whole number needs no rounding.
+        const int exponent = (int)(__double_as_longlong(fabs(b) + 256.0) >> 52) - 1023 - 21;
+        const double grid = __longlong_as_double((i64)(1023 + exponent) << 52);
+        shift = (float)(rint(b * __longlong_as_double((i64)(1023 - exponent) << 52)) * grid);
+        const double left = (b - (double)shift) * 0x1.62e42fefa39efp-1;
+        factor = 1.0 + left * (1.0 + left * (0.5 + left * (1.0 / 6.0)));
+        rounder = 12582912.0f + rintf(shift);
+        lowest = (float)(highest - 45.0 * temperature);
+    }
+
+    // NaN and -inf weigh what the lowest does: nothing that a sum would notice.
+    __device__ __forceinline__ float operator()(float x) const {
+        const float value = fmaxf(x, lowest);
+        const float shifted = __fmaf_rn(value, scale, rounder);
+        const float n = __fsub_rn(shifted, 12582912.0f);
+        const float f = __fmaf_rn(value, scale_low, __fmaf_rn(value, scale, __fsub_rn(shift, n)));
+        return __uint_as_float(__float_as_uint(power_of_two(f)) + (__float_as_uint(shifted) << 23));
+    }
+};
 
 // What is known of a row: how its boundary is found.
 #define KEEP_NONE 0
 #define KEEP_ONE 1   // of the entries at the maximum the first, or the last
 #define KEEP_ALL 2
-#define BY_BIN 3     // all above a bin, and of it what `resolve_open` says
+#define BY_BIN 3     // all above the window, and of it what `resolve_open` says
 #define BY_COUNT 4   // what may be among the k best is listed
 #define BY_SEARCH 5  // by the pivot search
 
 struct Mass {
-    float scale, origin;
-    // By place, which rises as values fall: kept below `below`, listed below `above`.
-    float below, above;
-    u32 top_key, how, base_count, present, nan;
-    u32 listed, arrived[2];
-    double base, total;  // mass before the listed, and of all
-    double log_total;
+    float scale, origin, above;  // BY_COUNT: listed below the place `above`
+    float least;                 // a mass that the kept have for certain
+    u32 top_key, how, nan, listed, finalists, arrived[2];
+    u32 spare;
+    double log_total;    // of a softmax
     u64 best;            // KEEP_ONE: the index, turned where the last is wanted, and the element
     u64 exact[2];        // mass in 2^-20 and 2^-52, for log-softmax
+    u64 count;           // of what is kept for certain
+    u64 sums[4];         // its mass and that of all, in 2^-13 and 2^-45 each
 };
-static_assert(sizeof(Mass) == 96, "gpu/sampling_mass.py sizes the table of masses");
+static_assert(sizeof(Mass) == 120, "gpu/sampling_mass.py sizes the table of masses");
 
 // Where a row's values lie in bins. A place is linear, and so are float32's roundings of it.
 struct Scale {
-    float scale, origin, lowered, width;
-    double top_place, per_bin;
+    float scale, origin, width;
     bool fits;
     bool reaches_lowest;  // else places of the lowest values are infinite, as those of -inf are
 
     __device__ __forceinline__ Scale(u32 top, u32 low, double temperature, i64 size) {
-        const double highest = (double)value_of_key(top);
-        const double span = fmin(highest - (double)value_of_key(low), SPAN * temperature);
-        scale = (float)fmin((TAIL - 1) / span, 1e30);
-        top_place = highest * (double)scale;
-        origin = (float)(top_place + 0.5);
-        lowered = __fadd_rn(origin, 0.03125f);  // so that no part is below 0
-        per_bin = 1.0 / ((double)scale * temperature);
-        width = (float)per_bin;
-        fits = fabs(top_place) < 262144.0 && temperature > 1e-30 && temperature < 1e30 &&
-               size <= MOST_COUNTED;
-        reaches_lowest = place(value_of_key(low)) < __uint_as_float(0x7F800000u);
+        const float highest = value_of_key(top), lowest = value_of_key(low);
+        const float degree = (float)temperature;
+        const float span = fminf(__fsub_rn(highest, lowest), __fmul_rn((float)SPAN, degree));
+        scale = fminf(__fdiv_rn((float)(TAIL - 1), span), 1e30f);
+        origin = __fmaf_rn(highest, scale, 0.5f);
+        width = __fdiv_rn(1.0f, __fmul_rn(scale, degree));  // of a bin, in temperatures
+        fits = fabsf(origin) < 262144.0f && temperature > 1e-30 && temperature < 1e30 &&
+               width > 0.0f && size <= MOST_COUNTED;
+        reaches_lowest = place(lowest) < __uint_as_float(0x7F800000u);
     }
 
     __device__ __forceinline__ float place(float x) const { return __fmaf_rn(-x, scale, origin); }
 
-    // Counts x in its bin, and its part unless `parts` is null; whether it is in the tail instead.
-    __device__ __forceinline__ bool count(float x, u32* counts, u32* parts) const {
+    __device__ __forceinline__ void count(float x, u32* counts) const {
         const float y = place(x);
-        if (!(y < (float)TAIL)) return x > __uint_as_float(0xFF800000u);
-        const float floored = __fadd_rd(y, 8388608.0f);
-        const u32 bin = __float_as_uint(floored) & (MASS_BINS - 1);
-        atomicAdd(&counts[bin], 1u);
-        if (!parts) return false;
-        // How far it lies in its bin, rounded once, and what its mass lacks, in units of `width`.
-        const float f = __fmaf_rn(-x, scale, edge(__fsub_rn(floored, 8388608.0f)));
-        const float g = __fmul_rn(f, width);
-        const float u = __fmul_rn(f, __fmaf_rn(g, __fmaf_rn(g, 0.16666667f, -0.5f), 1.0f));
-        atomicAdd(&parts[bin], __float_as_uint(__fmaf_rn(u, PART_ONE, 12582912.0f)) - 0x4B400000u);
-        return false;
+        const u32 bin = __float_as_uint(__fadd_rd(y, 8388608.0f)) & (MASS_BINS - 1);
+        if (y < (float)TAIL) atomicAdd(&counts[bin], 1u);
     }
 
-    __device__ __forceinline__ float edge(float bin) const { return __fsub_rn(lowered, bin); }
-
-    // The mass of a bin, in units of 2^-bits of that at the maximum.
-    __device__ __forceinline__ u64 mass(u32 bin, u32 n, u64 part, int bits) const {
-        if (n == 0 || bin == TAIL) return 0;
-        const double from = ((double)edge((float)bin) - top_place) * per_bin;
-        const double inside = (double)n - per_bin * (double)part * 0x1p-16;
-        return (u64)(exp_exact(from) * inside * __longlong_as_double((i64)(1023 + bits) << 52));
+    // The most that n entries of a bin weigh, relative to the maximum. `EDGE` of a bin covers how
+    // places are rounded; what all places have in common does not matter.
+    __device__ __forceinline__ u64 most(u32 bin, u32 n) const {
+        const float depth = __fmul_rn(__fsub_rn((float)bin, (float)EDGE), width);
+        return (u64)((float)n * power_of_two(-(float)LOG2_E * depth) * COUNTED_ONE);
     }
 };
 
-// As fine as lets the mass of a row stay below 2^62.
-__device__ __forceinline__ int mass_bits(i64 size) { return 60 - (64 - __clzll(size)); }
+// Where the boundary can lie, by masses from the top in the unit of `Scale::most`: bins that do not
+// reach `first` are above it, and the one that reaches `last` is not below it.
+struct Window {
+    bool near_top;
+    // Shares of the total from the end that is nearer, where float32 tells more.
+    float most, fewest;
+    float least;         // a share that the kept have for certain
 
-// Bins of a thread, and what lies in the bins of the threads before.
-template <int EACH>
-struct Scanned {
-    u64 mass[EACH], mass_before, mass_all;
-    u32 count[EACH], count_before, count_all;
+    __device__ __forceinline__ Window(const Scale& scale, double p) {
+        // Of a bin's most, what it weighs at least.
+        const float low = power_of_two((float)(-2.0 * EDGE * LOG2_E) * scale.width);
+        const float up = (float)(1.0 + SLACK), down = low * (float)(1.0 - SLACK);
+        const float kept = (float)p, rest = (float)(1.0 - p);
+        near_top = p < 0.5;
+        const float late = __fdividef(1.0f, rest * down + kept * up);
+        const float early = __fdividef(1.0f, rest * up + kept * down);
+        most = late * (near_top ? kept * up : rest * down);
+        fewest = early * (near_top ? kept * down : rest * up);
+        least = kept * down * 0.99f;
+    }
 
-    // `words` are those of the bins from `first` on. `scratch` has 64 places.
-    __device__ __forceinline__ void scan(const Scale& scale, const u64 (&words)[EACH], u32 first,
-                                         int bits, u64* scratch) {
-        const u32 lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
-        u64 mass_own = 0;
-        u64 count_own = 0;
-#pragma unroll
-        for (int j = 0; j < EACH; ++j) {
-            count[j] = (u32)(words[j] >> PART_BITS);
-            mass[j] = scale.mass(first + j, count[j], words[j] & ((1ull << PART_BITS) - 1), bits);
-            mass_own += mass[j];
-            count_own += count[j];
-        }
-        u64 masses = mass_own, counts = count_own;
-#pragma unroll
-        for (int d = 1; d < 32; d <<= 1) {
-            const u64 m = __shfl_up_sync(~0u, masses, d), c = __shfl_up_sync(~0u, counts, d);
-            if (lane >= d) masses += m, counts += c;
-        }
-        if (lane == 31) scratch[warp] = masses, scratch[32 + warp] = counts;
-        __syncthreads();
-        mass_before = masses - mass_own, count_before = (u32)(counts - count_own);
-        mass_all = count_all = 0;
-#pragma unroll 1
-        for (u32 w = 0; w < ALL_WARPS; ++w) {
-            if (w < warp) mass_before += scratch[w], count_before += (u32)scratch[32 + w];
-            mass_all += scratch[w];
-            count_all += (u32)scratch[32 + w];
-        }
+    // Of each bin up to one unit was cut off.
+    __device__ __forceinline__ u64 first(u64 total) const {
+        const u64 share = (u64)((double)total * (double)fewest);
+        const u64 reach = near_top ? share : total - share;
+        return reach > MASS_BINS ? reach - MASS_BINS : 1;
+    }
+
+    __device__ __forceinline__ u64 last(u64 total) const {
+        const u64 share = (u64)((double)total * (double)most);
+        const u64 reach = (near_top ? share : total - share) + MASS_BINS;
+        return reach < total ? reach : total;
     }
 };
 
-// A row's bounds of values, as each block has them of its part.
+// Sums over packs of elements: masses of the kept and of all, and how many are kept.
+struct Sums {
+    u64 kept, all;
+    u32 count;
+
+    __device__ __forceinline__ static u64 whole(const float (&terms)[PACK]) {
+        float sums[PACK];
+#pragma unroll
+        for (int j = 0; j < PACK; ++j) sums[j] = terms[j];
+#pragma unroll
+        for (int step = 1; step < PACK; step *= 2)
+#pragma unroll
+            for (int j = 0; j < PACK; j += 2 * step) sums[j] = __fadd_rn(sums[j], sums[j + step]);
+        const double rounded = __dadd_rn((double)sums[0], SUM_ROUNDER);
+        return (u64)__double_as_longlong(rounded) - (u64)__double_as_longlong(SUM_ROUNDER);
+    }
+
+    // Adds a pack; of what is not kept, `pack` then has -inf. `heaviest` gets of each four entries
+    // the largest mass that is kept, or 0; the result is whether an entry lies in the window.
+    __device__ __forceinline__ bool add(Pack& pack, float scale, float origin, float below,
+                                        float above, const Weight& weight,
+                                        float (&heaviest)[PACK / 4]) {
+        float weights[PACK], of_kept[PACK];
+        bool open = false;
+#pragma unroll
+        for (int j = 0; j < PACK; ++j) {
+            const float value = value_of(pack.e[j]);
+            const float place = __fmaf_rn(-value, scale, origin);
+            const bool keeps = place < below;
+            open |= !keeps && place < above;
+            weights[j] = weight(value);
+            of_kept[j] = keeps ? weights[j] : 0.0f;
+            count += keeps;
+            if (!keeps) pack.e[j] = nothing();
+            heaviest[j / 4] = j % 4 ? fmaxf(heaviest[j / 4], of_kept[j]) : of_kept[j];
+        }
+        kept += whole(of_kept);
+        all += whole(weights);
+        return open;
+    }
+};
+
+// The row's entries at the maximum, and what its bins must reach.
 struct Extremes {
     u32 top, low, nan, spare;
     __device__ __forceinline__ void add(const Extremes& other) {
@@ -179,167 +239,4 @@ __device__ __forceinline__ u32 method_of(const Scale& scale, u32 top, double p, 
 // Whether of equal entries at the maximum the last is to be kept: as a sort would.
 __device__ __forceinline__ bool keeps_last(double temperature, int by_sort) {
     return by_sort && temperature > 0.0;
-}
-
-// The boundary among the listed, given the mass `extra` before them. Of a bin with mass to spare
-// the last entry ends the search, so that it ends whatever the roundings.
-__device__ __forceinline__ Found resolve_open(const List& list, const Terms& term, double extra,
-                                              double target, Shared& shared) {
-    const u32 t = threadIdx.x, n = list.n;
-    if (n > THREADS) {
-        u64 sum = 0, most = 0, least = ~0ull;
-#pragma unroll 1
-        for (u32 i = t; i < n; i += THREADS) {
-            const u64 place = list[i];
-            sum += term(place);
-            most = place > most ? place : most;
-            least = place < least ? place : least;
-        }
-        sum = block_sum(sum, shared.scratch);
-        most = block_max(most, shared.scratch);
-        least = ~block_max(~least, shared.scratch);
-        const double reachable = term.value(sum) + extra;
-        return search<true>(list, term, least, most, 0, 0, extra,
-                            target > reachable ? reachable : target, shared);
-    }
-    // All with all: 1 to 32 threads for each entry.
-    if (t < n) {
-        const u64 place = list[t];
-        shared.sorted[t] = place;
-        shared.terms[t] = term(place);
-    }
-    u32 each = 1;
-    while (each < 32 && 2 * each * n <= THREADS) each *= 2;
-    __syncthreads();
-    const u32 entry = t / each;
-    const u64 place = entry < n ? shared.sorted[entry] : ~0ull;
-    u32 ahead = 0;
-    u64 reached = 0;
-    for (u32 other = t % each; other < n; other += each)
-        if (shared.sorted[other] >= place) ++ahead, reached += shared.terms[other];
-    for (u32 d = 1; d < each; d <<= 1) {
-        ahead += __shfl_xor_sync(~0u, ahead, d);
-        reached += __shfl_xor_sync(~0u, reached, d);
-    }
-    const bool ends = entry < n && (ahead == n || term.value(reached) + extra >= target);
-    const u64 found = block_max(ends ? place : 0, shared.scratch);
-    if (place == found) shared.result_count = ahead, shared.result_sum = reached;
-    __syncthreads();
-    return Found{found, shared.result_count, shared.result_sum};
-}
-
-// Draws among what is kept for certain: of groups of four entries that hold any, those whose noise
-// can win. Their expected number is 16 a row.
-struct Drawing {
-    u64 seed, position;
-    float bound, below, scale, origin;
-    u32 top_key;
-    double temperature;
-    Power power;
-    Draw best;
-
-    __device__ __forceinline__ Drawing(const Outputs& out, i64 r, u32 top, double temperature,
-                                       double mass, float scale, float origin, float below)
-        : below(below), scale(scale), origin(origin), top_key(top), temperature(temperature),
-          best{0, 0, 0} {
-        seed = out.seeds ? out.seeds[r] : out.seed_all;
-        position = out.positions ? out.positions[r] : out.position_all < 0 ? r : out.position_all;
-        // Nothing is above 16 shares of the kept mass but with probability e^-16, which is then
-        // found out.
-        bound = (float)(16.0 / fmax(mass, 1e-30));
-        const double factor = LOG2_E / temperature;
-        power.set(factor, -factor * (double)value_of_key(top));
-    }
-
-    __device__ __forceinline__ void offer(u32 key, u32 index) {
-        const double d = temperature > 0.0 ? scaled(key, top_key, temperature) : 0.0;
-        best.offer(ordered(score_of(d, word_of(seed, position, index))), index, key);
-    }
-
-    // Tests the four from `from` on, the first at `index` of the row. -ln u >= 1 - u; a hundredth
-    // covers float32.
-    __device__ __forceinline__ void test(const element* from, u32 index, i64 size) {
-        const uint4 highs = noise(seed, position, index >> 2, 0);
-        const u32 words[4] = {highs.x, highs.y, highs.z, highs.w};
-        u32 chosen = 0;
-#pragma unroll
-        for (int j = 0; j < 4; ++j) {
-            const float value = index + j < size ? value_of(from[j]) : value_of(nothing());
-            if (__fmaf_rn(-value, scale, origin) < below &&
-                (float)(~words[j] >> 8) * 0x1p-24f <= bound * power(value) * 1.01f)
-                chosen |= 1u << j;
-        }
-        for (; chosen; chosen &= chosen - 1) {
-            const int j = __ffs(chosen) - 1;
-            offer(key_of(value_of(from[j])), index + j);
-        }
-    }
-
-    // Whether a score is above all that were not tested.
-    __device__ __forceinline__ bool certain(u64 score) const {
-        return score > ordered(1e-6 - log_exact((double)bound));
-    }
-};
-
-#define QUEUE 64  // groups of a warp that wait: up to 31 and 32 that come
-
-// What the kernels behind, and the results, need of a row. By one thread.
-__device__ __forceinline__ void begin_row(Row& row, const Mass& mass, double p,
-                                          double temperature) {
-    row.p = p < 1.0 ? p : 1.0;
-    row.temperature = temperature;
-    row.k = 0;
-    row.top_key = mass.top_key;
-    row.nan = mass.nan;
-    row.single = 0;
-    row.kept = NO_LIST;
-    row.mode = BY_PIVOT;
-}
-
-// A row's boundary, into shared.row, by one block; as a place, of which those listed that are kept
-// are not below it. `best` is that of KEEP_ONE.
-__device__ __forceinline__ u64 finish_row(const Mass& mass, const List& open, double p,
-                                          double temperature, u64 best, u32 turned,
-                                          Shared& shared) {
-    Row& row = shared.row;
-    u64 cut = 0, above = 0;
-    Found found = {0, 0, 0};
-    const Terms term(mass.top_key, temperature, open.n ? open.n : 1);
-    if (mass.how == BY_BIN) {
-        found = resolve_open(open, term, mass.base, p * mass.total, shared);
-        cut = found.place;
-        for (u32 i = threadIdx.x; i < open.n; i += THREADS) above += open[i] >> 32 > cut >> 32;
-        above = block_sum(above, shared.scratch);
-    }
-    if (threadIdx.x == 0) {
-        begin_row(row, mass, p, temperature);
-        row.first = 0;
-        row.final = 0xFFFFFFFFll;
-        if (mass.how == BY_BIN) {
-            row.cut_key = (u32)(cut >> 32);
-            if (open.flip) row.final = (u32)~(u32)cut;
-            else row.first = (u32)cut;
-            row.count = mass.base_count + (i64)found.count;
-            row.above = mass.base_count + (i64)above;
-            row.log_mass = log_exact(term.value(found.sum) + mass.base);
-        } else if (mass.how == KEEP_ALL) {
-            row.cut_key = NEGATIVE_INFINITY + 1;
-            row.count = row.above = mass.present;
-            row.log_mass = mass.log_total;
-        } else if (mass.how == KEEP_ONE) {
-            row.cut_key = mass.top_key;
-            row.first = row.final = (u32)(best >> 32) ^ turned;
-            row.count = 1;
-            row.above = 0;
-            row.log_mass = 0.0;
-        } else {
-            row.cut_key = NEGATIVE_INFINITY;
-            row.first = 1;
-            row.final = 0;
-            row.count = row.above = 0;
-            row.log_mass = __longlong_as_double((i64)0xFFF0000000000000ull);
-        }
-    }
-    __syncthreads();
-    return cut;
 }

@@ -16,6 +16,11 @@ struct Outputs {
     const i64* seeds;
     const i64* positions;
     i64 seed_all, position_all;
+
+    __device__ __forceinline__ u64 seed_of(i64 r) const { return seeds ? seeds[r] : seed_all; }
+    __device__ __forceinline__ u64 position_of(i64 r) const {
+        return positions ? positions[r] : position_all < 0 ? r : position_all;
+    }
 };
 
 #define OUTPUT_PARAMETERS                                                                   \

@@ -6,13 +6,13 @@
 //
 // shorten: for candidates of rows that keep more than there is room for.
 //
-// THREADS is 256 where all lists are short, else 512, and 1,024 for large rows.
+// THREADS is 256 where all lists are short, else 512.
 #ifndef THREADS
 #define THREADS 256
 #endif
 #include "sampling_list.cuh"
 
-extern "C" __global__ void __launch_bounds__(THREADS, THREADS == 1024 ? 1 : 2)
+extern "C" __global__ void __launch_bounds__(THREADS, THREADS == 256 ? 2 : 1)
 resolve(const element* logits, i64 stride, i64 size, Row* rows, u64* lists, u32 capacity,
         const double2* partial, i64 slices, u64* kept, element* masked, i64 masked_stride,
         const Draw* finalists, int by_sort, u32 room, int filled, OUTPUT_PARAMETERS) {
@@ -68,9 +68,7 @@ resolve(const element* logits, i64 stride, i64 size, Row* rows, u64* lists, u32 
     const bool sortable = by_list && row.count <= KEPT;
     const u64 last = row.single && cut ? cut : ~0ull;  // a single entry, or all from cut
     if (out.tokens && row.count > 0) {
-        const u64 seed = out.seeds ? out.seeds[r] : out.seed_all;
-        const u64 position =
-            out.positions ? out.positions[r] : (out.position_all < 0 ? r : out.position_all);
+        const u64 seed = out.seed_of(r), position = out.position_of(r);
         Draw best = {0, 0, 0};
 #pragma unroll 1
         for (u32 i = t; i < list.n; i += THREADS) {
@@ -90,7 +88,7 @@ resolve(const element* logits, i64 stride, i64 size, Row* rows, u64* lists, u32 
         const bool certain =
             by_list || (by_bins && others <= FINALISTS &&
                         best.score > ordered(1e-6 - log_exact((double)row.bound)));
-        if (!certain) best = block_best(draw_row(x, size, row, out, r), shared.scratch);
+        if (!certain) best = block_best(draw_row(x, size, row, seed, position), shared.scratch);
         if (t == 0) write_token(out, row, r, best);
     }
     if (sortable && (kept || filled || out.indices)) {

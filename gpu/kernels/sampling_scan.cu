@@ -7,6 +7,8 @@
 #include "sampling.cuh"
 
 #define SCANNERS 256
+// Blocks of a multiprocessor, as far as registers reach.
+#define RESIDENT (ELEMENT == 0 ? 5 : 4)
 #define STAGED 1024  // entries a block lists before it goes to the row's counter
 
 // Lists what is not at or below high, counts the rest by bin where `WITH_BINS`.
@@ -107,21 +109,21 @@ __device__ __forceinline__ void scan_rows(const element* __restrict__ logits, i6
             if (histogram[b]) atomicAdd(&bins[r * BINS + b], histogram[b]);
 }
 
-extern "C" __global__ void __launch_bounds__(SCANNERS, 5)
+extern "C" __global__ void __launch_bounds__(SCANNERS, RESIDENT)
 scan(const element* __restrict__ logits, i64 stride, i64 size, Row* rows, u64* lists,
      u32 capacity, i64 chunk, u32 chunks) {
     scan_rows<false, false>(logits, stride, size, rows, nullptr, lists, capacity, chunk, chunks,
                             nullptr, nullptr, 0);
 }
 
-extern "C" __global__ void __launch_bounds__(SCANNERS, 5)
+extern "C" __global__ void __launch_bounds__(SCANNERS, RESIDENT)
 scan_fill(const element* __restrict__ logits, i64 stride, i64 size, Row* rows, u64* lists,
           u32 capacity, i64 chunk, u32 chunks, element* masked, i64 masked_stride) {
     scan_rows<false, true>(logits, stride, size, rows, nullptr, lists, capacity, chunk, chunks,
                            nullptr, masked, masked_stride);
 }
 
-extern "C" __global__ void __launch_bounds__(SCANNERS, 5)
+extern "C" __global__ void __launch_bounds__(SCANNERS, RESIDENT)
 scan_bins(const element* __restrict__ logits, i64 stride, i64 size, Row* rows, u32* bins,
           u64* lists, u32 capacity, i64 chunk, u32 chunks) {
     __shared__ u32 histogram[BINS];

@@ -201,7 +201,7 @@ extern "C" __global__ void __launch_bounds__(SWEEPERS, 4) sweep_mask(SWEEP_PARAM
     sweep_rows<SWEEP_MASK>(SWEEP_ARGUMENTS, nullptr, nullptr);
 }
 
-extern "C" __global__ void __launch_bounds__(SWEEPERS, 3) sweep_draw(SWEEP_PARAMETERS) {
+extern "C" __global__ void __launch_bounds__(SWEEPERS, 2) sweep_draw(SWEEP_PARAMETERS) {
     __shared__ float4 queues[SWEEPERS / 32 * QUADS];
     __shared__ u32 quad_queues[SWEEPERS / 32 * QUADS];
     sweep_rows<SWEEP_DRAW>(SWEEP_ARGUMENTS, queues, quad_queues);

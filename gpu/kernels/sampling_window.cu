@@ -7,12 +7,6 @@
 #define WINDOWERS 512
 #define BINS_EACH (BINS / WINDOWERS)
 
-__device__ __forceinline__ float power_of_two(float y) {
-    float power;
-    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(y));
-    return power;
-}
-
 // The largest value whose bin is at least b: bins fall as values rise.
 __device__ float edge_of(int b, float high, float scale) {
     if (b <= 0) return high;
