@@ -46,6 +46,11 @@ def page() -> str:
     return "\n".join(parts)
 
 
+def _note(result: dict[str, Any]) -> str:
+    """What is said of where a file comes from."""
+    return f"{result['provenance']} " if "provenance" in result else ""
+
+
 def _sampling(result: dict[str, Any]) -> str:
     """Microseconds of a call within a graph, by shape; PyTorch beside."""
     found: dict[tuple[Any, ...], dict[str, Any]] = {}
@@ -78,7 +83,7 @@ def _sampling(result: dict[str, Any]) -> str:
     head = ["shape", "logits", "keeps", "mask", "token", "candidates", "sort", "topk", "must"]
     head += ["TB/s", "MB", "MB of sort"]
     return (
-        f"## Top-k and top-p\n\n{result['chip']}, driver {result['driver']}, seed "
+        f"## Top-k and top-p\n\n{_note(result)}{result['chip']}, driver {result['driver']}, seed "
         f"{result['seed']}, commit `{result['commit']}`. Microseconds of a call within a captured "
         "graph, inputs in rotation; `sort` and `topk` are PyTorch's, `must` is the target. k is "
         "50, or 1,000 where that is said, and p is 0.9. TB/s are bytes read and, for the mask, "
@@ -118,10 +123,15 @@ def _ablation(result: dict[str, Any]) -> str:
 def _decode(result: dict[str, Any]) -> str:
     """From logits to keywords."""
     names = [name for name, value in result["rows"][0].items() if isinstance(value, int | float)]
-    rows: Rows = [[f"{row[name]:,}" for name in names] for row in result["rows"]]
+    rows: Rows = [
+        [f"{row[name]:,.2f}" if isinstance(row[name], float) else row[name] for name in names]
+        for row in result["rows"]
+    ]
     return (
-        f"### From logits to keywords\n\n{result['chip']}, driver {result['driver']}, commit "
-        f"`{result['commit']}`; `trie bench --suite decode`, {result['keywords']:,} keywords.\n\n"
+        f"### From logits to keywords\n\n{_note(result)}{result['chip']}, driver "
+        f"{result['driver']}, commit `{result['commit']}`; `trie bench --suite decode`, "
+        f"{result['keywords']:,} keywords. log-softmax and the best {result['rows'][0]['top_k']:,} "
+        "of all columns, and the search.\n\n"
         f"{table([name.replace('_', ' ') for name in names], rows)}"
     )
 

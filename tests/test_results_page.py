@@ -102,7 +102,6 @@ def test_rows_of_the_full_scale(generator, tmp_path, monkeypatch):
 
 
 def test_rows_of_sampling(generator, tmp_path, monkeypatch):
-    """Not of figures that no commit stands for."""
     row = {"batch": 64, "vocab": 131072, "logits": "power", "mode": "k"}
     result = {
         "chip": "a GPU",
@@ -121,4 +120,4 @@ def test_rows_of_sampling(generator, tmp_path, monkeypatch):
     assert "| 20.0x (40.0 us against 800 us) |" in text
     assert "| 2.5% of the sort's |" in text
     path.write_text(json.dumps(result | {"provenance": "by hand"}))
-    assert "Qrita" not in generator.page()
+    assert "sampling-h200.json: by hand" in generator.page()
