@@ -1,7 +1,7 @@
 """Launches that select by mass: top-p of rows on chip or of any length, and the best of a softmax.
 
-Both ways to top-p count a row's mass in the same bins and so find the same boundary, bit by bit
-but where more than 1,024 entries lie in its window.
+Both ways to top-p count a row's entries in the same bins and add up the same masses, and so find
+the same boundary, bit by bit but where more than 1,024 entries lie in its window.
 """
 
 from __future__ import annotations
@@ -14,12 +14,13 @@ import numpy as np
 from flashtrie.gpu.sampling_arguments import Matrix, address, either, list_capacity
 from flashtrie.gpu.sampling_kernels import kernel
 
-LEAST = 16384  # entries of a row: below, bins would take more memory than the row
+LEAST = 16384  # entries of a row: below, bins would take much of the row's memory
 MOST = 1 << 23  # more are left to the pivot search by the kernels
 
 _MASS_BYTES = 120  # struct Mass of sampling_mass.cuh
 _BINS_BYTES = 4 << 12
 _THREADS = 512
+_LONGEST_PART = 1 << 18  # entries, so that their sum in 2^-45 stays below 2^64
 _UNIT = 256  # a part has a multiple of it, so that its packs are those of the row
 _FINALISTS_BYTES = 8 << 6
 _BLOCKS = 2  # of a multiprocessor that are resident
@@ -84,7 +85,7 @@ class Held:
 
 
 class Masses:
-    """Rows in parts, their masses in bins of device memory: `sampling_mass.cu` and `_keep.cu`."""
+    """Rows in parts, counts by bins in device memory: `sampling_mass.cu` and `_keep.cu`."""
 
     def __init__(self, logits: Matrix, p: Any, temperature: Any, longest_list: int = 0):
         """`longest_list`: of what is listed, at least."""
@@ -164,7 +165,7 @@ class Masses:
 
 def _resident_parts(logits: Matrix, blocks: int) -> tuple[int, int]:
     """Length and number of a row's parts, so that all are resident where `blocks` suffice."""
-    number = max(1, blocks // logits.rows)
+    number = max(1, blocks // logits.rows, -(-logits.size // _LONGEST_PART))
     length = -(-logits.size // (number * _UNIT)) * _UNIT
     return length, -(-logits.size // length)
 

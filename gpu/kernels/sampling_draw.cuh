@@ -4,7 +4,7 @@
 #pragma once
 #include "sampling_boundary.cuh"
 
-// Entries of a block whose noise can win: their expected number is 16 a row.
+// Entries of a block whose noise can win: some 16 a row are expected, more where p is off.
 struct Finalists {
     u32 count;
     u64 entries[FINALISTS];  // key << 32 | index

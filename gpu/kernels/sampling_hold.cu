@@ -4,8 +4,8 @@
 // then goes through its part once more, sums, lists, writes the mask or draws; and each finds the
 // boundary within all that was listed, which is what it puts right in its own part of the mask.
 //
-// Memory: 4 bytes read an element of float32, and 4 written for the mask. Five barriers of the
-// cluster. Before compute capability 9.0 there are no clusters, and nothing here.
+// Memory: 4 bytes read an element of float32, and 4 written for the mask. Six barriers of the
+// cluster, at two of which it works on. Before compute capability 9.0 there are no clusters, and nothing here.
 #define THREADS 512
 #include "sampling_draw.cuh"
 
@@ -65,7 +65,7 @@ struct Report {
     u64 first;  // of the entries at the maximum
 };
 
-// What the others read of a block, or have written.
+// What a block has found, of which the others read the first three, and what they have told it.
 struct Posted {
     u64 masses[SHARE];  // of its share of the bins, by their counts
     u32 counts[SHARE];
@@ -289,18 +289,21 @@ __device__ __forceinline__ u32 gather_finalists(Posted& posted, u64* finalists) 
 __device__ __forceinline__ u32 gather(const Here& here, Posted& posted, u64* list,
                                       Certain& certain, Shared& shared) {
     const u32 t = threadIdx.x;
-    u64 kept = 0, all = 0;
+    // In halves: a row's sum may take more than 64 bits.
+    u64 kept[2] = {0, 0}, all[2] = {0, 0};
     u32 upto[CLUSTER], n = 0;
     certain.how = here.how, certain.top_key = here.top, certain.nan = here.nan;
     certain.count = 0;
 #pragma unroll
     for (u32 q = 0; q < CLUSTER; ++q) {
         const Report& report = posted.reports[q];
-        kept += report.sums.kept, all += report.sums.all, certain.count += report.sums.count;
+        kept[0] += report.sums.kept >> 32, kept[1] += report.sums.kept & 0xFFFFFFFFu;
+        all[0] += report.sums.all >> 32, all[1] += report.sums.all & 0xFFFFFFFFu;
+        certain.count += report.sums.count;
         upto[q] = n += report.listed;
     }
-    certain.mass = (double)kept * SUM_UNIT * here.weight.factor;
-    certain.total = (double)all * SUM_UNIT * here.weight.factor;
+    certain.mass = mass_of_halves(kept[0], kept[1], here.weight);
+    certain.total = mass_of_halves(all[0], all[1], here.weight);
     for (u32 i = t; i < n; i += THREADS) {
         u32 from = 0, before = 0;
 #pragma unroll

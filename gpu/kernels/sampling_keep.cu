@@ -296,11 +296,8 @@ __device__ __forceinline__ Draw finish_by_window(Finishing& block, const Mass& m
     List open = {here.list, nullptr, nullptr, by_sort ? 0u : ~0u, mass.listed};
     Certain certain = {here.how, here.top, mass.nan, mass.count, 0.0, 0.0};
     if (here.by_window()) {
-        const double factor = here.weight.factor;
-        certain.mass = ((double)mass.sums[0] * (SUM_UNIT * 0x1p32) +
-                        (double)mass.sums[1] * SUM_UNIT) * factor;
-        certain.total = ((double)mass.sums[2] * (SUM_UNIT * 0x1p32) +
-                         (double)mass.sums[3] * SUM_UNIT) * factor;
+        certain.mass = mass_of_halves(mass.sums[0], mass.sums[1], here.weight);
+        certain.total = mass_of_halves(mass.sums[2], mass.sums[3], here.weight);
     }
     if (open.n <= GATHERED) {
         u64* places = gathered(shared);

@@ -144,8 +144,9 @@ __device__ __forceinline__ Found search(const List& list, const Terms& term, u64
         const bool ahead_of = lane < warp;
         upto += __reduce_add_sync(~0u, ahead_of ? shared.warp_counts[lane] : 0);
         if (BY_MASS) sum += warp_sum(ahead_of ? shared.warp_sums[lane] : 0);
+        // The first place ends the search where `extra` alone reaches the target.
         const bool here = BY_MASS ? own && term.value(sum) + extra >= target &&
-                                        !(term.value(sum - mine) + extra >= target)
+                                        (upto == own || !(term.value(sum - mine) + extra >= target))
                                   : upto - own < rank && upto >= rank;
         if (here) {
             shared.bin = bin;

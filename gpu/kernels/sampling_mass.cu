@@ -1,4 +1,4 @@
-// The masses of rows by bins, for top-p (sampling_keep.cu) and the best of a softmax
+// Counts of rows by bins, for top-p (sampling_keep.cu) and the best of a softmax
 // (sampling_best.cu).
 //
 // extremes: each row's maximum and minimum, by parts.

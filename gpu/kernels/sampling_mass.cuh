@@ -185,7 +185,12 @@ struct Sums {
     }
 };
 
-// The row's entries at the maximum, and what its bins must reach.
+// What sums in 2^-13 and 2^-45 are together.
+__device__ __forceinline__ double mass_of_halves(u64 high, u64 low, const Weight& weight) {
+    return ((double)high * (SUM_UNIT * 0x1p32) + (double)low * SUM_UNIT) * weight.factor;
+}
+
+// The keys of the largest and the least value, and whether there is a NaN.
 struct Extremes {
     u32 top, low, nan, spare;
     __device__ __forceinline__ void add(const Extremes& other) {

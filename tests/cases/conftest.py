@@ -6,6 +6,7 @@ import contextlib
 import os
 import re
 import shutil
+import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -30,6 +31,10 @@ def environment(**changes: str) -> dict[str, str]:
     return kept | changes
 
 
+def _heed_interrupts() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 def start(*words: str | Path, **options: Any) -> subprocess.Popen[str]:
     """Start `trie` with these words."""
     settings: dict[str, Any] = {
@@ -38,6 +43,8 @@ def start(*words: str | Path, **options: Any) -> subprocess.Popen[str]:
         "stdout": subprocess.PIPE,
         "stderr": subprocess.PIPE,
         "text": True,
+        # A job that a shell runs in the background ignores SIGINT, and hands that down.
+        "preexec_fn": _heed_interrupts,
     }
     prefix = options.pop("prefix", [])
     return subprocess.Popen([*prefix, *command(*words)], **settings | options)

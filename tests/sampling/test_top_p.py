@@ -119,6 +119,30 @@ def test_millions_of_entries() -> None:
     check(make_row("power", 2_200_000, rng)[np.newaxis], [0.9], [1.0], "index")
 
 
+@pytest.mark.parametrize("copies", [1, 9])
+def test_masses_of_long_flat_rows(copies: int) -> None:
+    """Half a million terms near 1 take more than 64 bits in 2^-45."""
+    rng = np.random.default_rng(37)
+    row = rng.standard_normal(600_000).astype(np.float16)
+    check(np.repeat(row[np.newaxis], copies, 0), [0.9] * copies, [100.0] * copies, "index")
+    zeros = Device("cuda").put(np.zeros((2 * copies, 1 << 21), np.float32))
+    found = sampling.candidates(zeros, top_p=1.0, capacity=4, check=False)
+    assert np.allclose(Device("cuda").get(found.log_mass), 21 * np.log(2), rtol=0, atol=1e-9)
+
+
+def test_what_is_kept_for_certain_reaches_p(method: Any) -> None:
+    """A float32 sum of neighbours loses what is far below them, and the window is a long list."""
+    row = np.full(16384, -np.inf, np.float32)
+    row[::4] = 0
+    row[1:4000:4] = -20
+    device = Device("cuda")
+    p = 1 - 2.5e-10
+    found = sampling.candidates(device.put(row[np.newaxis]), top_p=p, in_order=True)
+    masked = device.get(sampling.mask(device.put(row[np.newaxis]), top_p=p))
+    count = int(device.get(found.counts)[0])
+    assert count == int((masked > -np.inf).sum()) and 4096 <= count <= 5096
+
+
 def test_bits_depend_on_neither_batch_nor_method(monkeypatch: pytest.MonkeyPatch) -> None:
     from flashtrie.gpu import sampling as on_gpu
 
