@@ -31,18 +31,12 @@ def page() -> str:
         parts.append(_search(searches))
     for path in sorted(RESULTS.glob("search-*.json")):
         parts.append(gpu_search(json.loads(path.read_text())))
-    path = RESULTS / "graph-h200.json"
-    if path.exists():
-        parts.append(_graph(json.loads(path.read_text())))
-    path = RESULTS / "sampling-h200.json"
-    if path.exists():
-        parts.append(_sampling(json.loads(path.read_text())))
-    path = RESULTS / "ablation-h200.json"
-    if path.exists():
-        parts.append(_ablation(json.loads(path.read_text())))
-    path = RESULTS / "decode-h200.json"
-    if path.exists():
-        parts.append(_decode(json.loads(path.read_text())))
+    for name, part in (
+        ("graph", _graph), ("sampling", _sampling), ("ablation", _ablation), ("decode", _decode),
+    ):  # fmt: skip
+        path = RESULTS / f"{name}-h200.json"
+        if path.exists():
+            parts.append(part(json.loads(path.read_text())))
     return "\n".join(parts)
 
 

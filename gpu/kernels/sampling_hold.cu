@@ -103,17 +103,8 @@ __device__ __forceinline__ void find_window(Posted& posted, Reached& reached, He
                                             const Window& window, u64* scratch) {
     const u32 t = threadIdx.x, lane = t & 31, warp = t >> 5;
     const u64 mass = t < MASS_BINS / GROUP ? posted.groups[t] : 0;
-    u64 upto = mass;
-#pragma unroll
-    for (int d = 1; d < 32; d <<= 1) {
-        const u64 up = __shfl_up_sync(~0u, upto, d);
-        if (lane >= d) upto += up;
-    }
-    if (lane == 31) scratch[warp] = upto;
-    __syncthreads();
-    const u64 of_warp = lane < ALL_WARPS ? scratch[lane] : 0;
-    const u64 total = warp_sum(of_warp);
-    upto += warp_sum(lane < warp ? of_warp : 0);
+    u64 total;
+    const u64 upto = block_upto(mass, scratch, total);
     const u64 last = window.last(total), first = min(window.first(total), last);
     if (upto - mass < first && upto >= first)
         reached.group[0] = t, reached.base[0] = upto - mass, reached.reach[0] = first;

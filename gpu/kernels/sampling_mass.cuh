@@ -245,3 +245,19 @@ __device__ __forceinline__ u32 method_of(const Scale& scale, u32 top, double p, 
 __device__ __forceinline__ bool keeps_last(double temperature, int by_sort) {
     return by_sort && temperature > 0.0;
 }
+
+// Sum over the threads up to this one; `total` over all. `scratch` has 32 places.
+__device__ __forceinline__ u64 block_upto(u64 mine, u64* scratch, u64& total) {
+    const u32 lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
+    u64 upto = mine;
+#pragma unroll
+    for (int d = 1; d < 32; d <<= 1) {
+        const u64 up = __shfl_up_sync(~0u, upto, d);
+        if (lane >= d) upto += up;
+    }
+    if (lane == 31) scratch[warp] = upto;
+    __syncthreads();
+    const u64 of_warp = lane < ALL_WARPS ? scratch[lane] : 0;
+    total = warp_sum(of_warp);
+    return upto + warp_sum(lane < warp ? of_warp : 0);
+}

@@ -53,19 +53,3 @@ __device__ __forceinline__ void read_bins(const u32* bins, u32 (&own)[EACH]) {
     for (int j = 0; j < EACH; j += 4)
         *(uint4*)&own[j] = __ldcg((const uint4*)&bins[threadIdx.x * EACH + j]);
 }
-
-// Sum over the threads up to this one; `total` over all. `scratch` has 32 places.
-__device__ __forceinline__ u64 block_upto(u64 mine, u64* scratch, u64& total) {
-    const u32 lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
-    u64 upto = mine;
-#pragma unroll
-    for (int d = 1; d < 32; d <<= 1) {
-        const u64 up = __shfl_up_sync(~0u, upto, d);
-        if (lane >= d) upto += up;
-    }
-    if (lane == 31) scratch[warp] = upto;
-    __syncthreads();
-    const u64 of_warp = lane < ALL_WARPS ? scratch[lane] : 0;
-    total = warp_sum(of_warp);
-    return upto + warp_sum(lane < warp ? of_warp : 0);
-}
