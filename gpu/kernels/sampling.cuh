@@ -167,6 +167,18 @@ __device__ __forceinline__ Pack load(const element* row, i64 i, i64 size, bool v
     return pack;
 }
 
+// Writes a pack of the mask. What is past the end of the part stays.
+__device__ __forceinline__ void write_pack(element* y, const Pack& pack, u32 i, u32 length,
+                                           bool vector) {
+    if (vector && i + PACK <= length) {
+        *(uint4*)(y + i) = *(const uint4*)&pack;
+    } else {
+#pragma unroll
+        for (int j = 0; j < PACK; ++j)
+            if (i + j < length) y[i + j] = pack.e[j];
+    }
+}
+
 __device__ __forceinline__ u32 key_of(float x) {
     const u32 bits = __float_as_uint(x), magnitude = bits & 0x7FFFFFFFu;
     if (magnitude > 0x7F800000u) return NEGATIVE_INFINITY;

@@ -2,6 +2,11 @@
 #pragma once
 #include "sampling_mass.cuh"
 
+// What a kernel gives: the boundary alone, the mask, or the token.
+#define KEEP_FIND 0
+#define KEEP_MASK 1
+#define KEEP_DRAW 2
+
 #define GATHERED (KEPT - THREADS)  // entries that `gathered` has room for
 
 // Where a list is brought to that is to be resolved: behind the sums of a search.

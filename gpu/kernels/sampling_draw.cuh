@@ -37,7 +37,7 @@ struct Groups {
 // Draws among what is kept for certain.
 struct Drawing {
     u64 seed, position;
-    float bound, spare;
+    float bound;
 
     // `least`: a mass that the kept have for certain.
     __device__ __forceinline__ void set(const Outputs& out, i64 r, float least) {

@@ -18,10 +18,6 @@
 #define FIRST_BYTES 26624
 #define WORK_BYTES (FIRST_BYTES + 8 * MOST_LISTED)
 
-#define HOLD_FIND 0
-#define HOLD_MASK 1
-#define HOLD_DRAW 2
-
 #define HOLD_PARAMETERS                                                                        \
     const element *logits, i64 stride, i64 size, i64 part, const double *ps, double p_all,     \
         const double *temperatures, double temperature_all, int by_sort, Row *rows,            \
@@ -138,18 +134,6 @@ __device__ __forceinline__ void find_window(Posted& posted, Reached& reached, He
     __syncthreads();
 }
 
-// Writes a pack of the mask. What is past the end of the part stays.
-__device__ __forceinline__ void write_pack(element* y, const Pack& pack, u32 i, u32 length,
-                                           bool vector) {
-    if (vector && i + PACK <= length) {
-        *(uint4*)(y + i) = *(const uint4*)&pack;
-    } else {
-#pragma unroll
-        for (int j = 0; j < PACK; ++j)
-            if (i + j < length) y[i + j] = pack.e[j];
-    }
-}
-
 __device__ __forceinline__ Pack pack_at(const element* held, u32 i) {
     Pack pack;
     *(uint4*)&pack = *(const uint4*)&held[i];
@@ -242,14 +226,14 @@ __device__ __forceinline__ Sums keep_part(const Here& here, const element* held,
                             (u64)key_of(value) << 32 | ((begin + at) ^ flip);
                     }
                 }
-                if (RESULT == HOLD_MASK) write_pack(y, pack, i, length, vector);
+                if (RESULT == KEEP_MASK) write_pack(y, pack, i, length, vector);
             }
-            if (RESULT == HOLD_DRAW) {
+            if (RESULT == KEEP_DRAW) {
                 __syncwarp();
                 groups.add(heaviest, (i - from) / 4);
             }
         }
-        if (RESULT == HOLD_DRAW) {
+        if (RESULT == KEEP_DRAW) {
             here.drawing.test(groups, begin + from, scale, origin, below, weight,
                               posted.finalists, [&](u32 index) {
                                   return index - begin < length ? held[index - begin] : nothing();
@@ -364,7 +348,7 @@ __device__ __forceinline__ void hold_row(const element* logits, i64 stride, i64 
                 if (reached.listed > MOST_LISTED) here.how = BY_SEARCH;
             }
         }
-        if (RESULT == HOLD_DRAW && t == 0) here.drawing.set(out, here.r, reached.least);
+        if (RESULT == KEEP_DRAW && t == 0) here.drawing.set(out, here.r, reached.least);
         __syncthreads();
     }
     const u32 flip = by_sort ? 0u : ~0u;
@@ -378,19 +362,19 @@ __device__ __forceinline__ void hold_row(const element* logits, i64 stride, i64 
         Certain certain;
         const u32 n = gather(here, posted, list, certain, shared);
         u32 drawn = 0;
-        if (RESULT == HOLD_DRAW && here.rank == 0)
+        if (RESULT == KEEP_DRAW && here.rank == 0)
             drawn = gather_finalists(posted, finalists);
         __syncthreads();
         cluster_arrive();
         const List open = {nullptr, gathered(shared), nullptr, flip, n};
         const u64 cut = finish_row(certain, open, here.p, here.temperature, 0, 0, shared);
-        if (RESULT == HOLD_MASK) {
+        if (RESULT == KEEP_MASK) {
             for (u32 i = t; i < posted.listed; i += THREADS) {
                 const u32 at = ((u32)list[i] ^ flip) - (u32)here.begin;
                 if (list[i] >= cut) here.y[at] = held[at];
             }
         }
-        if (RESULT == HOLD_DRAW && here.rank == 0) {
+        if (RESULT == KEEP_DRAW && here.rank == 0) {
             bool sure = false;
             if (drawn <= FINALISTS)
                 best = here.drawing.best(finalists, drawn, open, cut, here.top, here.temperature,
@@ -422,7 +406,7 @@ __device__ __forceinline__ void hold_row(const element* logits, i64 stride, i64 
                 __syncthreads();
                 pivot_row(here.x, size, shared.row, nullptr, 0, by_sort, shared.scratch,
                           shared.segments);
-                if (RESULT == HOLD_DRAW)
+                if (RESULT == KEEP_DRAW)
                     best = block_best(draw_row(here.x, size, shared.row, out.seed_of(here.r),
                                                out.position_of(here.r)),
                                       shared.scratch);
@@ -440,7 +424,7 @@ __device__ __forceinline__ void hold_row(const element* logits, i64 stride, i64 
             if (one) best = Draw{1, (u32)shared.row.first, shared.row.top_key};
         }
         cluster_arrive();
-        if (RESULT == HOLD_MASK) {
+        if (RESULT == KEEP_MASK) {
             for (u32 i = t; i < here.length; i += THREADS) {
                 const bool stays = keeps(shared.row, key_of(value_of(held[i])), here.begin + i);
                 here.y[i] = stays ? held[i] : nothing();
@@ -449,10 +433,10 @@ __device__ __forceinline__ void hold_row(const element* logits, i64 stride, i64 
     }
     if (here.rank == 0 && t == 0) {
         write_row(out, shared.row, here.r);
-        if (RESULT == HOLD_DRAW && shared.row.count > 0)
+        if (RESULT == KEEP_DRAW && shared.row.count > 0)
             write_token(out, shared.row, here.r, best);
     }
-    if (RESULT == HOLD_FIND && here.rank == 0 && t < sizeof(Row) / 4)
+    if (RESULT == KEEP_FIND && here.rank == 0 && t < sizeof(Row) / 4)
         ((u32*)&rows[here.r])[t] = ((const u32*)&shared.row)[t];
     // No block leaves while another may read its memory.
     cluster_wait();
@@ -469,15 +453,15 @@ __device__ __forceinline__ void hold_row(const element* logits, i64 stride, i64 
 
 extern "C" __global__ void HOLD_CLUSTER __launch_bounds__(THREADS, 1)
 hold(HOLD_PARAMETERS) {
-    HOLD_BODY(HOLD_FIND);
+    HOLD_BODY(KEEP_FIND);
 }
 
 extern "C" __global__ void HOLD_CLUSTER __launch_bounds__(THREADS, 1)
 hold_mask(HOLD_PARAMETERS) {
-    HOLD_BODY(HOLD_MASK);
+    HOLD_BODY(KEEP_MASK);
 }
 
 extern "C" __global__ void HOLD_CLUSTER __launch_bounds__(THREADS, 1)
 hold_draw(HOLD_PARAMETERS) {
-    HOLD_BODY(HOLD_DRAW);
+    HOLD_BODY(KEEP_DRAW);
 }

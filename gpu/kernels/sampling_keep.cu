@@ -15,10 +15,6 @@
 #define TOGETHER (8 / PACK)  // packs that a thread reads at a time
 #define STAGED 512           // entries a block lists before it goes to the row's counter
 
-#define KEEP_FIND 0
-#define KEEP_MASK 1
-#define KEEP_DRAW 2
-
 // The block's part and its row, in shared memory: registers are short.
 struct Here {
     const element* x;  // the row
@@ -127,18 +123,6 @@ __device__ __forceinline__ void stage(Keeping& block, Mass& mass, u32 capacity, 
     } else {
         const u32 place = atomicAdd(&mass.listed, 1u);
         if (place < capacity) block.here.list[place] = entry;
-    }
-}
-
-// A pack of the mask.
-__device__ __forceinline__ void write_pack(element* y, const Pack& pack, u32 i, u32 length,
-                                           bool vector) {
-    if (vector && i + PACK <= length) {
-        __stcs((uint4*)(y + i), *(const uint4*)&pack);
-    } else {
-#pragma unroll
-        for (int j = 0; j < PACK; ++j)
-            if (i + j < length) y[i + j] = pack.e[j];
     }
 }
 

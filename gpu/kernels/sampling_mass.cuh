@@ -24,7 +24,6 @@
 // e^((x - max) / temperature) in float32, but for a factor near 1 that all have in common.
 struct Weight {
     float scale, scale_low, shift, rounder, lowest;
-    float spare;
     double factor;
 
     // Also for what is not finite; then it is of no use, and nothing goes wrong.
@@ -65,7 +64,6 @@ struct Mass {
     float scale, origin, above;  // BY_COUNT: listed below the place `above`
     float least;                 // a mass that the kept have for certain
     u32 top_key, how, nan, listed, finalists, arrived[2];
-    u32 spare;
     double log_total;    // of a softmax
     u64 best;            // KEEP_ONE: the index, turned where the last is wanted, and the element
     u64 exact[2];        // mass in 2^-20 and 2^-52, for log-softmax
