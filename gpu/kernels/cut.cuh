@@ -12,7 +12,7 @@ __device__ __forceinline__ void publish_counts(const Step& s) {
     u32* team = s.step_bins(s.block.number, BEAMS);
 #pragma unroll 2
     for (u32 i = thread_here(); i < 2 * BINS; i += THREADS) {
-        u32 count = s.block.bins[0][i];
+        u32 count = s.block.bins[i / BINS][i % BINS];
         if (count > 0) atomicAdd(team + i, count);
     }
 #pragma unroll 1
