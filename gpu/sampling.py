@@ -179,7 +179,8 @@ class _Launch:
         return Masses(self.logits, self.p, self.temperature) if by_mass else None
 
     def reserve(self, workspace: Workspace) -> None:
-        """Take the memory to work in."""
+        """Take the memory to work in, which is then not given back before the last launch."""
+        self.workspace = workspace
         rows, width, wanted = self.logits.rows, self.wanted.width or 0, self.wanted
         pass_twice = wanted.in_order and width > TILE
         drawing = wanted.seeds is not None
@@ -210,7 +211,7 @@ class _Launch:
                 *own,
             ]
         )
-        if isinstance(self.top_p, Masses):
+        if self.top_p:
             self.top_p.place(areas)
 
     def find_top_p(self, method: Held | Masses) -> None:

@@ -1,7 +1,7 @@
 """Launches that select by mass: top-p of rows on chip or of any length, and the best of a softmax.
 
 Both ways to top-p count a row's entries in the same bins and add up the same masses, and so find
-the same boundary, bit by bit but where more than 1,024 entries lie in its window.
+the same boundary, bit by bit.
 """
 
 from __future__ import annotations
@@ -53,11 +53,16 @@ class Held:
         """`shape` is that of held_shape."""
         self._logits, self._shape = logits, shape
         self._limits = (*either(p, np.float64), *either(temperature, np.float64))
+        self._capacity = list_capacity(logits.size)
+        self._lists = 0
 
-    @staticmethod
-    def sizes() -> list[int]:
-        """Bytes of the areas that it works in: none."""
-        return []
+    def sizes(self) -> list[int]:
+        """Bytes of the areas that it works in: of lists that are too long for the chip."""
+        return [self._logits.rows * self._capacity * 8]
+
+    def place(self, addresses: list[int]) -> None:
+        """Where these areas are."""
+        (self._lists,) = addresses
 
     def keep(
         self, result: str, by_sort: bool, rows: int, target: Matrix | None, outputs: tuple[Any, ...]
@@ -78,6 +83,8 @@ class Held:
                 np.int32(by_sort),
                 np.uint64(rows),
                 *_target(target),
+                np.uint64(self._lists),
+                np.uint32(self._capacity),
                 *outputs,
             ),
             shared_mem=room,

@@ -12,7 +12,7 @@
 #define CLUSTER 8
 #define SHARE (MASS_BINS / CLUSTER)  // bins that a block adds up
 #define GROUP 8                      // bins whose mass the others read as one
-#define MOST_LISTED 1024             // of a row
+#define MOST_LISTED 1024             // of a row on chip; longer lists lie in device memory
 #define STEP (THREADS * PACK)
 // Shared memory before the elements: counts, or groups to draw from, or the boundary's; the list.
 #define FIRST_BYTES 26624
@@ -21,7 +21,7 @@
 #define HOLD_PARAMETERS                                                                        \
     const element *logits, i64 stride, i64 size, i64 part, const double *ps, double p_all,     \
         const double *temperatures, double temperature_all, int by_sort, Row *rows,            \
-        element *masked, i64 masked_stride, OUTPUT_PARAMETERS
+        element *masked, i64 masked_stride, u64 *lists, u32 capacity, OUTPUT_PARAMETERS
 
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
 
@@ -85,9 +85,10 @@ struct Reached {
 struct Here {
     const element* x;  // the row
     element* y;        // the block's part of the mask
+    u64* list;         // on chip what the block lists, in device memory what all do
     i64 r, begin;
     double temperature, p;
-    u32 rank, length, top, nan, how, turned;
+    u32 rank, length, top, nan, how, turned, spilled;
     float scale, origin, below, above;
     Weight weight;
     Drawing drawing;
@@ -199,9 +200,8 @@ __device__ __forceinline__ void count_row(const Here& here, const Scale& scale,
 // The pass over the block's part that sums, lists what is in the window, and writes the mask or
 // draws.
 template <int RESULT>
-__device__ __forceinline__ Sums keep_part(const Here& here, const element* held, u64* list,
-                                          u32 flip, u32* groups_of_all, Posted& posted,
-                                          u64* scratch) {
+__device__ __forceinline__ Sums keep_part(const Here& here, const element* held, u32 flip,
+                                          u32* groups_of_all, Posted& posted, u64* scratch) {
     const u32 lane = threadIdx.x & 31, length = here.length, begin = (u32)here.begin;
     const float scale = here.scale, origin = here.origin, below = here.below, above = here.above;
     const Weight weight = here.weight;
@@ -222,7 +222,8 @@ __device__ __forceinline__ Sums keep_part(const Here& here, const element* held,
                         const float value = value_of(held[at]);
                         const float place = __fmaf_rn(-value, scale, origin);
                         if (place < below || !(place < above)) continue;
-                        list[atomicAdd(&posted.listed, 1u)] =
+                        u32* listed = here.spilled ? peer(&posted.listed, 0) : &posted.listed;
+                        here.list[atomicAdd(listed, 1u)] =
                             (u64)key_of(value) << 32 | ((begin + at) ^ flip);
                     }
                 }
@@ -260,9 +261,9 @@ __device__ __forceinline__ u32 gather_finalists(Posted& posted, u64* finalists) 
     return n;
 }
 
-// Everybody's sums, and all that is listed, into `gathered`; how many that are.
-__device__ __forceinline__ u32 gather(const Here& here, Posted& posted, u64* list,
-                                      Certain& certain, Shared& shared) {
+// Everybody's sums, and all that is listed on chip, into `gathered`; how many are listed.
+__device__ __forceinline__ u32 gather(const Here& here, Posted& posted, Certain& certain,
+                                      Shared& shared) {
     const u32 t = threadIdx.x;
     // In halves: a row's sum may take more than 64 bits.
     u64 kept[2] = {0, 0}, all[2] = {0, 0};
@@ -279,12 +280,13 @@ __device__ __forceinline__ u32 gather(const Here& here, Posted& posted, u64* lis
     }
     certain.mass = mass_of_halves(kept[0], kept[1], here.weight);
     certain.total = mass_of_halves(all[0], all[1], here.weight);
+    if (here.spilled) return *peer(&posted.listed, 0);
     for (u32 i = t; i < n; i += THREADS) {
         u32 from = 0, before = 0;
 #pragma unroll
         for (u32 q = 0; q < CLUSTER - 1; ++q)
             if (i >= upto[q]) from = q + 1, before = upto[q];
-        gathered(shared)[i] = peer(list, from)[i - before];
+        gathered(shared)[i] = peer(here.list, from)[i - before];
     }
     return n;
 }
@@ -294,7 +296,8 @@ __device__ __forceinline__ void hold_row(const element* logits, i64 stride, i64 
                                          const double* ps, double p_all,
                                          const double* temperatures, double temperature_all,
                                          int by_sort, Row* rows, element* masked,
-                                         i64 masked_stride, const Outputs& out) {
+                                         i64 masked_stride, u64* lists, u32 capacity,
+                                         const Outputs& out) {
     extern __shared__ uint4 memory[];
     __shared__ Here here;
     __shared__ Posted posted;
@@ -306,7 +309,6 @@ __device__ __forceinline__ void hold_row(const element* logits, i64 stride, i64 
     u32* counts = (u32*)memory;
     u32* groups = (u32*)memory;
     Shared& shared = *(Shared*)memory;
-    u64* list = (u64*)((char*)memory + FIRST_BYTES);
     element* held = (element*)((char*)memory + WORK_BYTES);
     const u32 t = threadIdx.x;
     cluster_arrive();  // waited for before anything is written to another block
@@ -316,6 +318,8 @@ __device__ __forceinline__ void hold_row(const element* logits, i64 stride, i64 
         const i64 left = size - begin < part ? size - begin : part;
         here.x = logits + r * stride;
         here.y = masked + r * masked_stride + begin;
+        here.list = (u64*)((char*)memory + FIRST_BYTES);
+        here.spilled = 0;
         here.r = r, here.begin = begin, here.rank = rank;
         here.length = left > 0 ? (u32)left : 0;
         here.temperature = temperatures ? temperatures[r] : temperature_all;
@@ -337,15 +341,21 @@ __device__ __forceinline__ void hold_row(const element* logits, i64 stride, i64 
             reached.least = 1.0f;
             if (how == KEEP_ALL) here.weight.set(seen.top, here.temperature);
         }
-        if (how == BY_BIN) {
+        // To draw among all, the mass of all is wanted.
+        if (how == BY_BIN || (RESULT == KEEP_DRAW && how == KEEP_ALL)) {
             count_row(here, scale, held, counts, posted);
             const Window window(scale, here.p);
             cluster_wait();
             find_window(posted, reached, here, window, sums);
-            if (t == 0) {
+            if (t == 0 && how == BY_BIN) {
                 here.below = (float)reached.bin[0];
                 here.above = (float)(reached.bin[1] + 1);
-                if (reached.listed > MOST_LISTED) here.how = BY_SEARCH;
+                if (reached.listed > capacity) {
+                    here.how = BY_SEARCH;
+                } else if (reached.listed > MOST_LISTED) {
+                    here.list = lists + here.r * capacity;
+                    here.spilled = 1;
+                }
             }
         }
         if (RESULT == KEEP_DRAW && t == 0) here.drawing.set(out, here.r, reached.least);
@@ -354,24 +364,26 @@ __device__ __forceinline__ void hold_row(const element* logits, i64 stride, i64 
     const u32 flip = by_sort ? 0u : ~0u;
     Draw best = {0, 0, 0};
     if (here.how == BY_BIN || here.how == KEEP_ALL) {
-        const Sums found = keep_part<RESULT>(here, held, list, flip, groups, posted, sums);
+        const Sums found = keep_part<RESULT>(here, held, flip, groups, posted, sums);
         if (t < CLUSTER)
             *peer(&posted.reports[here.rank], t) =
                 Report{found, posted.listed, posted.finalists.count, 0};
         cluster_sync();
         Certain certain;
-        const u32 n = gather(here, posted, list, certain, shared);
+        const u32 n = gather(here, posted, certain, shared);
         u32 drawn = 0;
         if (RESULT == KEEP_DRAW && here.rank == 0)
             drawn = gather_finalists(posted, finalists);
         __syncthreads();
         cluster_arrive();
-        const List open = {nullptr, gathered(shared), nullptr, flip, n};
+        const List open = {nullptr, here.spilled ? here.list : gathered(shared), nullptr, flip, n};
         const u64 cut = finish_row(certain, open, here.p, here.temperature, 0, 0, shared);
         if (RESULT == KEEP_MASK) {
-            for (u32 i = t; i < posted.listed; i += THREADS) {
-                const u32 at = ((u32)list[i] ^ flip) - (u32)here.begin;
-                if (list[i] >= cut) here.y[at] = held[at];
+            const u32 listed = here.spilled ? n : posted.listed;
+            for (u32 i = t; i < listed; i += THREADS) {
+                const u64 place = here.list[i];
+                const u32 at = ((u32)place ^ flip) - (u32)here.begin;
+                if (place >= cut && at < here.length) here.y[at] = held[at];
             }
         }
         if (RESULT == KEEP_DRAW && here.rank == 0) {
@@ -444,7 +456,7 @@ __device__ __forceinline__ void hold_row(const element* logits, i64 stride, i64 
 
 #define HOLD_BODY(RESULT)                                                                      \
     hold_row<RESULT>(logits, stride, size, part, ps, p_all, temperatures, temperature_all,     \
-                     by_sort, rows, masked, masked_stride, OUTPUTS)
+                     by_sort, rows, masked, masked_stride, lists, capacity, OUTPUTS)
 #define HOLD_CLUSTER __cluster_dims__(CLUSTER, 1, 1)
 #else
 #define HOLD_BODY(RESULT)

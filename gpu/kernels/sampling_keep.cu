@@ -71,7 +71,7 @@ __device__ __forceinline__ void find_window(Keeping& block, PARTS, Mass& mass, c
     const Scale scale(seen.top, seen.low, here.temperature, size);
     u32 how = method_of(scale, seen.top, here.p, here.temperature, 0);
     float below = __uint_as_float(0x7F800000u), above = below, least = 1.0f;
-    if (how == BY_BIN) {
+    if (how == BY_BIN || how == KEEP_ALL) {
         u64 mine = 0, total;
 #pragma unroll
         for (int j = 0; j < EACH; ++j) mine += scale.most(t * EACH + j, own[j]);
@@ -96,9 +96,12 @@ __device__ __forceinline__ void find_window(Keeping& block, PARTS, Mass& mass, c
             const u32 bin = t * EACH + j;
             if (bin >= block.window[0] && bin <= block.window[1]) inside += own[j];
         }
-        if (block_sum((u64)inside, block.scratch) > capacity) how = BY_SEARCH;
-        below = (float)block.window[0], above = (float)(block.window[1] + 1);
+        const u64 listed = block_sum((u64)inside, block.scratch);
         least = window.least * ((float)total / COUNTED_ONE);
+        if (how == BY_BIN) {
+            if (listed > capacity) how = BY_SEARCH;
+            below = (float)block.window[0], above = (float)(block.window[1] + 1);
+        }
     }
     if (t == 0) {
         here.set(how, seen.top, by_sort);

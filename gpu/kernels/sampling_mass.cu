@@ -87,7 +87,8 @@ masses(PARTS, u32* bins, const Extremes* bounds, const double* ps, double p_all,
     const Extremes seen = extremes_of(bounds + part.r * chunks, chunks, scratch);
     const Scale scale(seen.top, seen.low, temperature, size);
     const double p = ps ? ps[part.r] : p_all;
-    if (method_of(scale, seen.top, p, temperature, 0) != BY_BIN) return;
+    const u32 how = method_of(scale, seen.top, p, temperature, 0);
+    if (how != BY_BIN && how != KEEP_ALL) return;
     count_part<false>(part, scale, true, seen.top, counts);
     add_counts(counts, bins + part.r * MASS_BINS);
 }

@@ -118,7 +118,7 @@ struct Window {
         // Of a bin's most, what it weighs at least.
         const float low = power_of_two((float)(-2.0 * EDGE * LOG2_E) * scale.width);
         const float up = (float)(1.0 + SLACK), down = low * (float)(1.0 - SLACK);
-        const float kept = (float)p, rest = (float)(1.0 - p);
+        const float kept = fminf((float)p, 1.0f), rest = fmaxf((float)(1.0 - p), 0.0f);
         near_top = p < 0.5;
         const float late = __fdividef(1.0f, rest * down + kept * up);
         const float early = __fdividef(1.0f, rest * up + kept * down);

@@ -143,18 +143,29 @@ def test_what_is_kept_for_certain_reaches_p(method: Any) -> None:
     assert count == int((masked > -np.inf).sum()) and 4096 <= count <= 5096
 
 
-def test_bits_depend_on_neither_batch_nor_method(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("grid", [0.0, 0.05, 0.5], ids=["few listed", "hundreds", "thousands"])
+def test_bits_depend_on_neither_batch_nor_method(
+    monkeypatch: pytest.MonkeyPatch, grid: float
+) -> None:
     from flashtrie.gpu import sampling as on_gpu
 
     rng = np.random.default_rng(35)
-    rows = Device("cuda").put(np.stack([make_row("power", 50000, rng) for _ in range(70)]))
+    drawn = np.stack([make_row("power", 50000, rng) for _ in range(70)])
+    if grid:
+        drawn = (np.round(rng.standard_normal(drawn.shape) / grid) * grid).astype(np.float32)
+    rows = Device("cuda").put(drawn)
     kept: list[Any] = []
     for methods in METHODS:
         monkeypatch.setattr(on_gpu, "TOP_P_METHODS", methods)
         for part in (rows, rows[:3]):
-            found = sampling.candidates(part, top_p=0.9, capacity=20000, in_order=True)
-            kept.append((found.log_mass[:3].get().tobytes(), found.indices[:3].get().tobytes()))
+            found = sampling.candidates(part, top_p=0.9, capacity=40000, in_order=True)
+            masked = sampling.mask(part[:3], top_p=0.9)
+            tokens = sampling.sample(part[:3], 7, top_p=0.9).tokens
+            arrays = (found.log_mass[:3], found.indices[:3], masked, tokens)
+            kept.append(tuple(array.get().tobytes() for array in arrays))
     assert len(set(kept)) == 1
+    on_cpu = sampling.mask(drawn[:3], top_p=0.9)
+    assert kept[0][2] == on_cpu.tobytes()
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float16, np.float64])
