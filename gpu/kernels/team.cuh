@@ -18,13 +18,9 @@ __device__ __forceinline__ u32 warp_id() { return threadIdx.x >> 5; }
 // The thread, read anew each time: what follows from it is then not kept in registers from step to
 // step, where it would push out what the scan needs.
 __device__ __forceinline__ u32 thread_here() {
-#ifdef HOST_EMULATION
-    return threadIdx.x;
-#else
     u32 thread;
     asm volatile("mov.u32 %0, %%tid.x;" : "=r"(thread));
     return thread;
-#endif
 }
 
 // A load of what another block wrote: past the L1, which does not see such writes.
@@ -33,7 +29,6 @@ __device__ __forceinline__ X fresh(const X* address) {
     return __ldcg(address);
 }
 
-#ifndef HOST_EMULATION
 // Copy a word of 4 or 8 bytes to shared memory while the thread goes on.
 template <class X>
 __device__ __forceinline__ void copy_async(X* to, const X* from) {
@@ -56,7 +51,6 @@ __device__ __forceinline__ u32 arrived(const u32* counter) {
     asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(value) : "l"(counter) : "memory");
     return value;
 }
-#endif
 
 // A barrier of the team in two halves, to be used by whole blocks: what a block did before its
 // `team_arrive` is seen by all behind their `team_wait`. `counter` only rises, and may wrap;

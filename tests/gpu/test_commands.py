@@ -102,6 +102,7 @@ def test_search_of_logits(built, tmp_path):
     np.testing.assert_allclose(ours["score"].to_numpy(), theirs["score"].to_numpy(), rtol=1e-6)
 
 
+@pytest.mark.hardware
 def test_bench(built):
     words = ["bench", built / "keys.trie", "--bw", "20", "--bw", "5", "--batch", "1", "--batch"]
     words += ["8", "--queries", "16", "--steps", "4", "--top-k", "100", "--against", "cpu"]
@@ -123,6 +124,7 @@ def test_bench(built):
     assert "queries_per_second" in trie(*words, "--device", "cuda").stdout
 
 
+@pytest.mark.hardware
 def test_32_two_processes_at_once(built, tmp_path):
     """Each has blocks that wait for each other; neither waits for the other process for ever."""
     running = []

@@ -11,7 +11,10 @@ import pytest
 
 
 class Device:
-    """Moves arrays to where a test runs and back; bfloat16 goes to the GPU through PyTorch."""
+    """Moves arrays to where a test runs and back.
+
+    bfloat16 goes to the GPU through PyTorch, and to the emulated one as it is.
+    """
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -19,12 +22,12 @@ class Device:
     def put(self, array: Any) -> Any:
         if self.name == "cpu" or not isinstance(array, np.ndarray):
             return array
-        if array.dtype == ml_dtypes.bfloat16:
+        import cupy
+
+        if array.dtype == ml_dtypes.bfloat16 and not hasattr(cupy, "EMULATED"):
             import torch
 
             return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16).cuda()
-        import cupy
-
         return cupy.asarray(array)
 
     def get(self, array: Any) -> Any:

@@ -103,6 +103,7 @@ def test_many_rows_of_a_large_vocabulary() -> None:
     assert (found.indices == found.indices[0]).all()
 
 
+@pytest.mark.hardware
 @pytest.mark.gpu
 def test_more_entries_than_32_bits_count(device: Any) -> None:
     if device.name == "cpu":

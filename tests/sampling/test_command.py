@@ -98,6 +98,7 @@ def test_figures_of_sampling(monkeypatch: pytest.MonkeyPatch) -> None:
         assert list(row) == KEYS
 
 
+@pytest.mark.hardware
 @pytest.mark.gpu
 @pytest.mark.skipif(not has_gpu(), reason="needs a CUDA device")
 def test_figures_of_sampling_on_the_gpu(monkeypatch: pytest.MonkeyPatch) -> None:

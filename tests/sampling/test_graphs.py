@@ -20,6 +20,7 @@ def _rows(seed: int) -> Any:
     return cupy.asarray(generator.standard_normal((8, 40000)).astype(np.float32))
 
 
+@pytest.mark.hardware
 @pytest.mark.parametrize("options", [{"top_k": 50}, {"top_p": 0.9}, {"top_k": 50, "top_p": 0.9}])
 def test_graph_replay(options: dict[str, Any]) -> None:
     import cupy
@@ -67,6 +68,7 @@ def test_two_streams() -> None:
             assert bool((masked == expected[which]).all())
 
 
+@pytest.mark.hardware
 def test_torch_tensors_are_masked_in_place() -> None:
     torch = pytest.importorskip("torch")
     for dtype in (torch.float32, torch.float16, torch.bfloat16):

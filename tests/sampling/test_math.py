@@ -54,6 +54,37 @@ def philox(key: int, counter: list[int]) -> list[int]:
     return c
 
 
+_SWEEP = """
+extern "C" __global__ void sweep(u32 first, u64* worst) {
+    const float magnitude = __uint_as_float(first + blockIdx.x * blockDim.x + threadIdx.x);
+    for (int sign = -1; sign <= 1; sign += 2) {
+        const double x = sign * (double)magnitude, exact = exp2(x);
+        const double error = fabs((double)power_of_two((float)x) - exact) / exact;
+        atomicMax(worst, (u64)__double_as_longlong(error));
+    }
+}
+"""
+
+
+@pytest.mark.gpu
+@pytest.mark.hardware
+def test_power_of_two_on_every_number() -> None:
+    """Half the largest error is what p can be off by; rounded sums of neighbours add 3e-8."""
+    import cupy
+
+    from flashtrie.gpu.compiler import OPTIONS, source
+
+    text = "#define ELEMENT 0\n" + source("sampling.cuh") + _SWEEP
+    sweep = cupy.RawModule(code=text, options=OPTIONS).get_function("sweep")
+    first, stop = (int(np.float32(x).view(np.uint32)) for x in (2.0**-30, 1.0))
+    worst = cupy.zeros(1, np.float64)
+    for start in range(first, stop, 1 << 24):
+        sweep(((1 << 24) // 256,), (256,), (np.uint32(start), worst))
+    error = float(worst[0])
+    print(f"2^x is within {error:.3g}")
+    assert 0 < error / 2 + 3e-8 < 1e-7
+
+
 def test_noise_is_philox() -> None:
     # The known answer of Random123 for zeros.
     assert philox(0, [0, 0, 0, 0]) == [0x6627E8D5, 0xE169C58D, 0xBC57AC4C, 0x9B00DBD8]
