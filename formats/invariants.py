@@ -29,7 +29,8 @@ from flashtrie.formats.structure import (
     check_unused_bits,
 )
 
-_CHECKS = {
+# The checks in their order, and what holds where one is right.
+HOLDS = {
     "checksums": "every section has the checksum that the header states",
     "padding": "bytes between sections are zero",
     "bitmaps": "bitmaps have the ones that are stated, and none behind their end",
@@ -82,7 +83,7 @@ class _Findings:
 
     def check(self, name: str) -> Check:
         if name not in self._first:
-            return Check(name, True, _CHECKS[name])
+            return Check(name, True, HOLDS[name])
         detail, more = self._first[name][1], self._count[name] - 1
         return Check(name, False, f"{detail} (and {more:,} more)" if more else detail)
 
@@ -97,8 +98,8 @@ def check(
 
     O(bytes), with some 10 MB a thread; content.py says what comes on top. `threads`: all cores
     if left out. `known` checks were made elsewhere: what they find wrong is taken from them, and
-    checksums that are among them are not computed again. Raises ArtifactChanged where the file
-    changes meanwhile.
+    checksums, bitmaps and directories that are among them are not gone through again. Raises
+    ArtifactChanged where the file changes meanwhile.
     """
     made = {one.name: one for one in known}
     threads = threads or len(os.sched_getaffinity(0))
@@ -107,9 +108,12 @@ def check(
     if "checksums" not in made:
         _check_checksums(artifact, threads, findings.next_task(), progress)
     _check_padding(artifact, findings.next_task())
-    _check_structure(payload, threads, findings, progress)
-    names = list(_CHECKS)
-    if not findings.wrong(_STRUCTURE):
+    if not made.keys() >= set(_STRUCTURE):
+        _check_structure(payload, threads, findings, progress)
+    _check_unused_bits(payload, findings.next_task())
+    names = list(HOLDS)
+    broken = findings.wrong(_STRUCTURE) or not all(made[n].ok for n in _STRUCTURE if n in made)
+    if not broken:
         content = Content(payload)
         _run(content.tasks(), threads, findings, "contents", progress)
         if not findings.wrong(("store", "tails")):
@@ -118,7 +122,7 @@ def check(
     artifact.check_unchanged()
     checks = [findings.check(name) for name in names]
     checks = [made[c.name] if c.ok and c.name in made else c for c in checks]
-    if findings.wrong(_STRUCTURE):
+    if broken:
         after = names.index(_STRUCTURE[-1]) + 1
         unknown = "not checked: bitmaps or directories are wrong"
         checks[after:] = [Check(name, False, unknown) for name in names[after:]]
@@ -193,6 +197,9 @@ def _check_structure(
     report = findings.next_task()
     for bitmap, count in ones.items():
         check_ones(bitmap, count, report)
+
+
+def _check_unused_bits(payload: Payload, report: Report) -> None:
     for coded in coded_arrays(payload.artifact):
         check_unused_bits(payload, coded, report)
 

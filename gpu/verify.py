@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import cupy
@@ -10,10 +9,12 @@ import numpy as np
 import numpy.typing as npt
 
 from flashtrie.formats.errors import ArtifactError
-from flashtrie.formats.invariants import Check
+from flashtrie.formats.invariants import HOLDS, Check
+from flashtrie.formats.payload import Bitmap, Payload
 from flashtrie.formats.progress import Progress
 from flashtrie.formats.reader import Artifact
-from flashtrie.formats.schema import COLUMN, PARAMETER, SECTION, Header
+from flashtrie.formats.schema import BLOCK_BITS, COLUMN, SECTION
+from flashtrie.formats.structure import bitmaps
 from flashtrie.gpu.arguments import by_value
 from flashtrie.gpu.compiler import load
 from flashtrie.gpu.device import DeviceTrie
@@ -21,7 +22,19 @@ from flashtrie.gpu.payload import addresses, damages
 
 _THREADS = 256
 _MAX_BLOCKS = 1 << 20
-_NOWHERE = np.uint64(0xFFFFFFFFFFFFFFFF)
+_NOWHERE = 0xFFFFFFFFFFFFFFFF
+# As in kernels/verify.cu: the check that fails and how, with the place; and rules of bitmaps.
+_WRONG = (
+    ("directories", "entry {:,} of its rank directory is wrong"),
+    ("directories", "entry {:,} of its select directory is wrong"),
+    ("directories", "entry {:,} of its rank directory, which fills the last word, is not zero"),
+    ("directories", "entry {:,} of its select directory, which fills the last word, is not zero"),
+    ("bitmaps", "bits behind the last of {:,} are not zero"),
+    ("bitmaps", "the first node is not a first child"),
+    ("bitmaps", "the last token ends no tail"),
+)
+_RULES = {"louds": 1, "store_end": 2}
+_FILLED = 4
 
 
 def check_on_device(trie: Any, progress: Progress | None = None) -> tuple[Any, list[Check]]:
@@ -38,17 +51,15 @@ def check_on_device(trie: Any, progress: Progress | None = None) -> tuple[Any, l
 
 
 def checks_of(artifact: Artifact, trie: DeviceTrie) -> list[Check]:
-    """Four checks of formats.invariants, of what was loaded from an artifact.
+    """Checksums, bitmaps, directories, labels and tails as formats.invariants checks them.
 
-    checksums: of what is on the device. directories: every rank directory is that of its bitmap.
-    labels: in the alphabet, siblings in rising order. tails: they end, within max_length. Some
-    milliseconds for a hundred million keywords.
+    Of what was loaded from an artifact. Some milliseconds for a hundred million keywords.
     """
     return [
         _checksums(artifact, trie),
-        _directories(artifact, trie),
-        _of_levels("labels", "check_labels", trie, "labels are in the alphabet, siblings rise"),
-        _of_levels("tails", "check_tails", trie, "tails end, within max_length"),
+        *_structure(artifact, trie),
+        _of_levels("labels", "check_labels", trie),
+        _of_levels("tails", "check_tails", trie),
     ]
 
 
@@ -79,83 +90,66 @@ def _checksums(artifact: Artifact, trie: DeviceTrie) -> Check:
     found = damages(artifact, trie.payload())
     if found:
         return Check("checksums", False, f"{found[0]} differs from the header's")
-    count = len(artifact.lengths)
-    return Check("checksums", True, f"{count} sections are as the header states")
+    return Check("checksums", True, HOLDS["checksums"])
 
 
-def _directories(artifact: Artifact, trie: DeviceTrie) -> Check:
+def _structure(artifact: Artifact, trie: DeviceTrie) -> list[Check]:
+    """What formats.structure checks: all bitmaps, and their rank and select directories."""
     at = addresses(artifact, trie.payload())
-    checked = 0
-    for where, words, directory, wide, bits, ones in _bitmaps(artifact, at):
-        if bits == 0:
-            continue
-        wrong = cupy.full(1, _NOWHERE, np.uint64)
-        name = "check_directory_64" if wide else "check_directory_32"
-        given = (*map(np.uint64, (words, directory, bits, ones)), wrong)
-        _launch(name, bits // 512 + 1, given)
-        place = int(wrong.get()[0])
+    maps = list(bitmaps(Payload(artifact)))
+    found = cupy.full(len(maps), np.uint64(_NOWHERE), np.uint64)
+    ones = cupy.zeros(len(maps), np.uint64)
+    for i, bitmap in enumerate(maps):
+        _launch(*_bitmap_launch(bitmap, at), found[i : i + 1], ones[i : i + 1])
+    wrong: dict[str, str] = {}
+    for bitmap, place, count in zip(maps, found.get().tolist(), ones.get().tolist(), strict=True):
+        where = f"{bitmap.where}, {bitmap.name}"
         if place != _NOWHERE:
-            return Check("directories", False, f"{where}: entry {place} is wrong")
-        checked += 1
-    return Check("directories", True, f"{checked} rank directories are those of their bitmaps")
+            name, what = _WRONG[place & 7]
+            wrong.setdefault(name, f"{where}: {what.format(place >> 3)}")
+        if count != bitmap.ones:
+            cause = f"{count:,} ones where {bitmap.ones:,} are stated"
+            wrong.setdefault("bitmaps", f"{where}: {cause}")
+    return [
+        Check(name, name not in wrong, wrong.get(name, HOLDS[name]))
+        for name in ("bitmaps", "directories")
+    ]
 
 
-def _bitmaps(
-    artifact: Artifact, at: dict[str, int]
-) -> Iterator[tuple[str, int, int, bool, int, int]]:
-    """Where each bitmap with a rank directory is, its directory, whether wide, bits and ones."""
-    header = artifact.header
-    level_1 = int(header.level_table[0, COLUMN["nodes"]])
-    yield "root", at["root"], at["root_rank"], False, header.alphabet_size, level_1
-    flags = header.store_tokens if header.store.highs else 0
-    yield "store_flag", at["store_flag"], at["store_flag_rank"], True, flags, header.store.highs
-    ends = header.store_tokens if header.tails == "implicit" else 0
-    yield "store_end", at["store_end"], at["store_end_rank"], True, ends, header.store_tails
-    for row in range(header.levels):
-        for name, (bits, ones) in _level_bitmaps(header, row).items():
-            words, directory = (
-                at[section]
-                + int(artifact.parameters[row, PARAMETER[f"{section}_offset"]])
-                * SECTION[section].dtype.itemsize
-                for section in (name, f"{name}_rank")
-            )
-            yield f"level {row + 1}, {name}", words, directory, False, bits, ones
+def _bitmap_launch(bitmap: Bitmap, at: dict[str, int]) -> tuple[Any, ...]:
+    """The kernel for a bitmap, its threads, and its first arguments."""
+
+    def address(name: str, element: int | None) -> np.uint64:
+        size = SECTION[name].dtype.itemsize if name in SECTION else 0
+        return np.uint64(0 if element is None else at[name] + element * size)
+
+    rank = f"{bitmap.name}_rank"
+    wide = SECTION[rank].dtype.itemsize == 8
+    rules = _RULES.get(bitmap.name, 0) | (_FILLED if SECTION[rank].per_level else 0)
+    return (
+        "check_bitmap_64" if wide else "check_bitmap_32",
+        bitmap.size // BLOCK_BITS + 1,
+        address(bitmap.name, bitmap.first),
+        address(rank, bitmap.rank),
+        address(f"{bitmap.name}_select", bitmap.select),
+        np.uint64(bitmap.size),
+        np.uint64(bitmap.ones),
+        np.uint32(rules),
+    )
 
 
-def _level_bitmaps(header: Header, row: int) -> dict[str, tuple[int, int]]:
-    """Bits and ones of the bitmaps of a level."""
-    table = header.level_table
-    count = {name: int(table[row, column]) for name, column in COLUMN.items()}
-    below = int(table[row + 1, COLUMN["nodes"]]) if row + 1 < header.levels else 0
-
-    def flags(name: str, elements: int) -> tuple[int, int]:
-        highs = count[f"{name}_highs"]
-        return (elements if highs else 0), highs
-
-    return {
-        "label_flag": flags("label", count["nodes"] if row else 0),
-        "inner": (count["nodes"], count["inner"]),
-        "louds": (below, count["inner"]),
-        "terminal": (count["inner"], count["terminals"]),
-        "tail": (count["nodes"] - count["inner"], count["tails"]),
-        "tail_long": (count["tails"], count["long_tails"]),
-        "tail_token_flag": flags("tail_token", count["tails"] - count["long_tails"]),
-        "tail_index_flag": flags("tail_index", count["long_tails"]),
-    }
-
-
-def _of_levels(name: str, kernel: str, trie: DeviceTrie, right: str) -> Check:
+def _of_levels(name: str, kernel: str, trie: DeviceTrie) -> Check:
     for row in range(1 if name == "labels" else 0, trie.header.levels):
-        wrong = cupy.full(1, _NOWHERE, np.uint64)
+        wrong = cupy.full(1, np.uint64(_NOWHERE), np.uint64)
         nodes = int(trie.header.level_table[row, COLUMN["nodes"]])
-        _launch(kernel, nodes, (by_value(trie.trie_words), np.uint64(row), wrong))
+        _launch(kernel, nodes, by_value(trie.trie_words), np.uint64(row), wrong)
         place = int(wrong.get()[0])
         if place != _NOWHERE:
             kind = "node" if name == "labels" else "leaf"
-            return Check(name, False, f"level {row + 1}, {kind} {place}: not so: {right}")
-    return Check(name, True, right)
+            return Check(name, False, f"level {row + 1}, {kind} {place}: not so: {HOLDS[name]}")
+    return Check(name, True, HOLDS[name])
 
 
-def _launch(name: str, threads: int, given: tuple[Any, ...]) -> None:
+def _launch(name: str, threads: int, *given: Any) -> None:
     blocks = min(-(-threads // _THREADS), _MAX_BLOCKS)
     load("verify.cu", name)((blocks,), (_THREADS,), given)

@@ -1,5 +1,5 @@
-// Structure checks that are cheap on the device: each thread looks at its own place, and the first
-// place that is wrong comes back. formats/invariants.py has them all, on the CPU.
+// Bitmaps, directories, labels and tails: each thread looks at its own place, and the first place
+// that is wrong comes back. formats/invariants.py has these checks, and others, on the CPU.
 //
 // Memory: bitmaps and directories are read once in order, labels once; a tail is a chain of loads.
 #include "trie.cuh"
@@ -8,30 +8,59 @@ __device__ __forceinline__ void report(u64* first_wrong, u64 place) {
     atomicMin(first_wrong, place);
 }
 
-// A rank directory against its bitmap of `bits` bits with `ones` ones.
+// What can be wrong with a bitmap: with a rank or a select entry, with what fills the last word of
+// either directory, with bits behind the end, with the first or the last bit.
+enum { RANK, SELECT, RANK_FILLER, SELECT_FILLER, BEHIND, FIRST, LAST };
+
+// What holds of some bitmaps alone.
+static constexpr u32 BEGINS_WITH_ONE = 1, ENDS_WITH_ONE = 2, FILLED = 4;
+
+// A bitmap of `size` bits with `stated` ones, and its directories, which may be null. `found` gets
+// the first place that is wrong, with what is wrong there, and `ones` how many there are.
 template <class X>
-__device__ void check_directory(
-    const u64* words, const X* directory, u64 bits, u64 ones, u64* first_wrong) {
-    u64 entries = bits / BLOCK_BITS + 1;
-    for (u64 b = blockIdx.x * u64(blockDim.x) + threadIdx.x; b < entries;
-         b += u64(gridDim.x) * blockDim.x) {
-        u64 counted = 0;
-        u64 stop = smaller((b + 1) * (BLOCK_BITS / 64), (bits + 63) / 64);
+__device__ void check_bitmap(const u64* words, const X* ranks, const u32* selects, u64 size,
+                             u64 stated, u32 rules, u64* found, u64* ones) {
+    auto wrong = [&](u64 place, u64 what) { report(found, place << 3 | what); };
+    const u64 blocks = size / BLOCK_BITS + 1, all_words = (size + 63) / 64;
+    const u64 entries = (stated + SELECT_ONES - 1) / SELECT_ONES;  // of `selects`, but for the last
+    const u64 first = blockIdx.x * u64(blockDim.x) + threadIdx.x;
+    u32 mine = 0;
+    for (u64 b = first; b < blocks; b += u64(gridDim.x) * blockDim.x) {
+        u32 counted = 0;
+        const u64 stop = smaller((b + 1) * (BLOCK_BITS / 64), all_words);
         for (u64 i = b * (BLOCK_BITS / 64); i < stop; i++) counted += __popcll(words[i]);
-        u64 behind = b + 1 < entries ? u64(directory[b + 1]) : ones;
-        bool right = behind - directory[b] == counted && (b > 0 || directory[0] == 0);
-        if (!right) report(first_wrong, b);
+        mine += counted;
+        if (!ranks) continue;
+        const u64 before = ranks[b], behind = before + counted;
+        if (before > size || (b == 0 && before != 0)) wrong(b, RANK);
+        else if (b + 1 < blocks && ranks[b + 1] != behind) wrong(b + 1, RANK);
+        else if (selects)
+            for (u64 e = (before + SELECT_ONES - 1) / SELECT_ONES; e * SELECT_ONES < behind; e++)
+                if (e < entries && selects[e] != b) wrong(e, SELECT);
     }
+    if (mine > 0) atomicAdd(ones, u64(mine));
+    if (first > 0) return;
+    if (size % 64 && words[all_words - 1] >> (size % 64)) wrong(size, BEHIND);
+    if (rules & BEGINS_WITH_ONE && !(words[0] & 1)) wrong(0, FIRST);
+    if (rules & ENDS_WITH_ONE && !(words[all_words - 1] >> ((size - 1) % 64) & 1))
+        wrong(size - 1, LAST);
+    if (ranks && rules & FILLED && blocks % 2 && ranks[blocks]) wrong(blocks, RANK_FILLER);
+    if (!selects || stated == 0) return;
+    if (selects[entries] != (size - 1) / BLOCK_BITS) wrong(entries, SELECT);
+    if (rules & FILLED && entries % 2 == 0 && selects[entries + 1])
+        wrong(entries + 1, SELECT_FILLER);
 }
 
-extern "C" __global__ void check_directory_32(
-    const u64* words, const u32* directory, u64 bits, u64 ones, u64* first_wrong) {
-    check_directory(words, directory, bits, ones, first_wrong);
+extern "C" __global__ void check_bitmap_32(const u64* words, const u32* ranks, const u32* selects,
+                                           u64 size, u64 stated, u32 rules, u64* found,
+                                           u64* ones) {
+    check_bitmap(words, ranks, selects, size, stated, rules, found, ones);
 }
 
-extern "C" __global__ void check_directory_64(
-    const u64* words, const u64* directory, u64 bits, u64 ones, u64* first_wrong) {
-    check_directory(words, directory, bits, ones, first_wrong);
+extern "C" __global__ void check_bitmap_64(const u64* words, const u64* ranks, const u32* selects,
+                                           u64 size, u64 stated, u32 rules, u64* found,
+                                           u64* ones) {
+    check_bitmap(words, ranks, selects, size, stated, rules, found, ones);
 }
 
 __device__ __forceinline__ u64 label_of(const Level& level, u64 node) {

@@ -62,6 +62,7 @@ def test_batches_in_parts_and_teams_that_take_turns(built, monkeypatch):
         assert_same(trie.search(beam_width=30, **given), expected)
 
 
+@pytest.mark.hardware
 def test_tensors_of_pytorch_are_used_where_they_are(built):
     torch = pytest.importorskip("torch")
     from flashtrie.gpu.inputs import on_device
@@ -149,7 +150,7 @@ def test_verify_on_the_device(build_trie):
 
     for tails in ("implicit", "indexed"):
         with build_trie(key_set("wide", 20_000), tails=tails) as trie:
-            names = ["checksums", "directories", "labels", "tails"]
+            names = ["checksums", "bitmaps", "directories", "labels", "tails"]
             checks = checks_of(trie.artifact, trie.device)
             assert [(check.name, check.ok) for check in checks] == [(n, True) for n in names]
             # What derived arrays were made of goes wrong behind their back.
