@@ -50,6 +50,21 @@ VARIANTS = (
         "half as many bins of scores, twice as wide, by 8 warps",
         {"BINS": 1024, "CUT_WARPS": 8},
     ),
+    Variant(
+        "15-root-scanned",
+        "the children of the root are scanned as any node's, not looked up in its bitmap",
+        {"ROOT_BITMAP": 0},
+    ),
+    Variant(
+        "16-ranks-each-step",
+        "every block maps the proposals of each step to ranks, not the team once",
+        {"RANKS_ONCE": 0},
+    ),
+    Variant(
+        "17-a-warp-a-tail",
+        "a warp takes one beam in a tail, as it takes one in a node, not 32 side by side",
+        {"TAIL_LANES": 1},
+    ),
 )
 
 # What the sanitizer looks at: changes, blocks of a team, beam width.

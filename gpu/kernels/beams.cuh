@@ -15,6 +15,12 @@
 #ifndef WAVE_UNITS
 #define WAVE_UNITS 4  // a warp, from which on there are two waves
 #endif
+#ifndef TAIL_LANES
+#define TAIL_LANES 32  // of a warp, which go on in tails together; 1: as beams in nodes do
+#endif
+#ifndef ROOT_BITMAP
+#define ROOT_BITMAP 1  // 0: the children of the root are scanned, as those of any node are
+#endif
 
 static constexpr u32 UNIT = 32 * ROWS;  // children
 
@@ -44,7 +50,8 @@ __device__ __forceinline__ u32 run_of_beams(const Step& s) {
 // pairs. The totals, by the first thread.
 __device__ __forceinline__ void set_units(const Step& s, u32 units, u32 pairs, bool with_tails) {
     Block& block = s.block;
-    block.tail_units = with_tails && block.number > 1 ? (block.beams + 31) / 32 : 0;
+    const bool tails = with_tails && block.number > 1;
+    block.tail_units = tails ? (block.beams + TAIL_LANES - 1) / TAIL_LANES : 0;
     block.child_units = block.tail_units + units;
     block.units = block.child_units + (pairs + 31) / 32;
     block.pairs = pairs;
@@ -99,7 +106,8 @@ __device__ __forceinline__ u32 read_beams(const Step& s) {
     u32 run = 1, groups = beams;
     if (block.number == 1) {
         if (threadIdx.x == 0) {
-            block.first_unit[0] = BY_PROPOSAL;
+            block.first_unit[0] =
+                ROOT_BITMAP ? BY_PROPOSAL : u32((s.search.trie.alphabet_size + UNIT - 1) / UNIT);
             block.best = __fadd_rn(0.0f, block.most);
         }
     } else if (!block.sorted) {

@@ -7,6 +7,10 @@
 #pragma once
 #include "search.cuh"
 
+#ifndef RANKS_ONCE
+#define RANKS_ONCE 1  // 0: each block maps the proposals of each step, beside the team once
+#endif
+
 static constexpr bool SHARED_SET = SLOT_BITS > 0;
 
 __device__ __forceinline__ u32 slot_bits(const Step& s) {
@@ -93,6 +97,7 @@ __device__ __forceinline__ void fill_set(const Step& s, u32 step) {
     for (u32 k = thread_here(); k < s.width(); k += THREADS) {
         u32 rank = SHARED_SET ? s.block.next_ranks[k] : fresh(ranks + k);
         if (rank == NONE) continue;
+        if (!RANKS_ONCE) rank = rank_of_token(s.search.trie, s.token(step, k));
         u32 place = filter_place(rank);
         atomicOr(s.block.filter + (place >> 5), 1u << (place & 31));
         if (SHARED_SET) insert(s, s.block.slot_ranks, s.block.slot_positions, rank, k);

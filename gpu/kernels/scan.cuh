@@ -37,6 +37,17 @@ __device__ __forceinline__ u32 find_root_child(const Step& s, u32 label) {
     return smaller(rank(trie.root, trie.root_rank, u64(label)), u32(s.block.level.nodes) - 1);
 }
 
+// As `read_labels`, of the root: labels that have a child.
+__device__ __forceinline__ void read_root_labels(const Step& s, u32 first, u32 (&labels)[ROWS]) {
+    const Trie& trie = s.search.trie;
+#pragma unroll
+    for (u32 row = 0; row < ROWS; row++) {
+        const u32 label = first + row * 32;
+        const bool there = label < trie.alphabet_size && bit((const u32*)trie.root, label);
+        labels[row] = there ? label : NONE;
+    }
+}
+
 // A bit offset as a word to load and a shift: rows of 32 elements lie `width` words apart.
 struct BitAddress {
     const u32* at;
@@ -108,8 +119,8 @@ __device__ __forceinline__ bool scan(const Step& s, Visit visit, Cursor& cursor)
         if (of_children) {
             beam = beam_of_unit(s, unit - block.tail_units, first);
         } else if (of_tails) {
-            beam = unit * 32 + lane_id();
-            there = beam < block.beams && (block.sorted || block.rank[beam] != CUT_OFF) &&
+            beam = unit * TAIL_LANES + lane_id();
+            there = lane_id() < TAIL_LANES && beam < block.beams && (block.sorted || block.rank[beam] != CUT_OFF) &&
                     (fresh(s.block.list.units + beam) & TAIL);
         } else {
             u32 pair = (unit - block.child_units) * 32 + lane_id();
@@ -128,7 +139,10 @@ __device__ __forceinline__ bool scan(const Step& s, Visit visit, Cursor& cursor)
         if (of_children) {
             if (!may_matter(s, __fadd_rn(before, block.most))) continue;
             first *= UNIT;
-            kinds = read_labels(level, place, first + lane_id(), labels);
+            if (ROOT_BITMAP || block.number > 1)
+                kinds = read_labels(level, place, first + lane_id(), labels);
+            else
+                read_root_labels(s, first + lane_id(), labels);
         } else if (of_tails) {
             if (there) {
                 Tail tail = tail_of_beam(s, place);
@@ -172,6 +186,10 @@ __device__ __forceinline__ bool scan(const Step& s, Visit visit, Cursor& cursor)
             }
             u32 k = label != NONE ? find(s, label) : NONE;
             if (of_children && k < block.first_proposal) k = NONE;
+            if (!ROOT_BITMAP && block.number == 1 && k != NONE) {
+                ref = find_root_child(s, label);
+                kind = flags_of_kind(kind_of(level, ref));
+            }
 #if !DERIVED
             if (of_children && k != NONE) kind = flags_of_kind(kind_of(level, ref));
 #endif

@@ -189,8 +189,14 @@ struct Step {
                              : at<u32>(search.ranks_at);
         return all + u64(step - 1) * search.width;
     }
+    __device__ __forceinline__ u64 first_of_step(u32 step) const {
+        return (u64(block.query) * search.given_steps + step - 1) * search.width;
+    }
     __device__ __forceinline__ const float* step_logprobs(u32 step) const {
-        return search.logprobs + (u64(block.query) * search.given_steps + step - 1) * search.width;
+        return search.logprobs + first_of_step(step);
+    }
+    __device__ __forceinline__ i64 token(u32 step, u32 k) const {
+        return token_at(search.tokens, first_of_step(step) + k);
     }
     // Threads of the team in one count, and how many they are.
     __device__ __forceinline__ u32 thread() const { return block.member * THREADS + thread_here(); }

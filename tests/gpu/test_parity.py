@@ -10,6 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from benchmarks.kernels.variants import VARIANTS
 
 from tests.gpu.conftest import FORCED, assert_same
 from tests.strategies import LOW_BITS, TAILS
@@ -66,6 +67,7 @@ def built(request, build_trie):
         yield trie, rows
 
 
+@pytest.mark.hardware
 @pytest.mark.parametrize("tied", [False, True])
 @pytest.mark.parametrize("width", WIDTHS)
 def test_every_beam_width_and_batch(built, width, tied):
@@ -95,6 +97,20 @@ def test_rare_paths(built, variant, group):
                 assert_same(trie.search(**given, **options), expected)
     finally:
         searcher.changes, searcher.most_group = {}, None
+
+
+@pytest.mark.parametrize("variant", VARIANTS, ids=lambda variant: variant.name)
+def test_variants_for_measurements(built, variant):
+    trie, rows = built
+    searcher = trie.device.searcher
+    searcher.changes = variant.changes
+    try:
+        for width, beam_width, tied in [(40, 7, True), (300, 100, False)]:
+            given = queries(rows, 2, width, tied=tied)
+            expected = trie.trie.search(beam_width=beam_width, **given)
+            assert_same(trie.device.search(beam_width=beam_width, **given), expected)
+    finally:
+        searcher.changes = {}
 
 
 @pytest.mark.parametrize("tails", TAILS)
@@ -165,6 +181,7 @@ def test_wide_proposals_and_beams(build_trie):
             assert_same(found, expected)
 
 
+@pytest.mark.hardware
 def test_31_a_node_with_ten_million_children(tmp_path, kernels):
     """Its proposals are searched for, in one wave and in two."""
     import flashtrie
