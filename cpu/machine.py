@@ -21,7 +21,12 @@ def processor() -> str:
 
 
 def commit() -> str | None:
-    """The commit of the checkout that the package runs from, else $TRIE_COMMIT, else None."""
+    """$TRIE_COMMIT, else the commit of the checkout that the package runs from, else None.
+
+    A copy of a checkout may hold another history than its files: whoever copies says so.
+    """
+    if named := os.environ.get("TRIE_COMMIT"):
+        return named
     root = Path(__file__).resolve().parent.parent  # behind the link, where there is one
     if (root / ".git").exists():
         command = ["git", "-C", str(root), "rev-parse", "HEAD"]
@@ -31,4 +36,4 @@ def commit() -> str | None:
             done = None
         if done is not None and done.returncode == 0:
             return done.stdout.strip()
-    return os.environ.get("TRIE_COMMIT") or None
+    return None

@@ -12,6 +12,7 @@ from __future__ import annotations
 import itertools
 import json
 import sys
+from pathlib import Path
 from typing import Any
 
 import cupy
@@ -32,14 +33,16 @@ def main() -> None:
     spiked[:, 77] = 1e9
     ties = cupy.around(power, 1)
     rows: list[dict[str, Any]] = []
+    head = {"chip": chip(), "driver": driver(), "seed": 0, "commit": commit()}
+    result = head | {"batch": ROWS, "vocab": SIZE, "rows": rows}
     for name, logits in (("hit", power), ("miss", spiked), ("ties", ties)):
         for mode in ("k", "p"):
             expected = cupy.empty_like(logits)
             for tiers in (True, False) if mode == "k" else (True,):
                 variant = () if tiers else (("THREADS", 512),)
                 row = _row(logits, mode, expected, by_pivot=False, variant=variant)
-                head = {"rows": name, "mode": mode, "method": "histogram", "tiers": tiers}
-                rows.append(head | row)
+                which = {"rows": name, "mode": mode, "method": "histogram", "tiers": tiers}
+                rows.append(which | row)
                 print(rows[-1], flush=True)
             for truncation, pivots, duplicates, tiers in itertools.product(
                 (0, 1, 2), (1, 3), (1, 0), (True, False)
@@ -74,9 +77,8 @@ def main() -> None:
                     | row
                 )
                 print(rows[-1], flush=True)
-    head = {"chip": chip(), "driver": driver(), "seed": 0, "commit": commit()}
-    with open(sys.argv[1], "w") as file:
-        json.dump(head | {"batch": ROWS, "vocab": SIZE, "rows": rows}, file, indent=1)
+            # A run that is cut off has had its use.
+            Path(sys.argv[1]).write_text(json.dumps(result, indent=1) + "\n")
 
 
 def _row(logits: Any, mode: str, out: Any, **options: Any) -> dict[str, Any]:
