@@ -1,4 +1,7 @@
-"""Write docs/results.md, what two papers claim beside what was measured: python docs/results.py."""
+"""Write docs/results.md, what two papers claim beside what was measured: python docs/results.py.
+
+And into README.md the three figures that matter.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ from typing import Any, NamedTuple
 from search_figures import table
 
 PAGE = Path(__file__).with_name("results.md")
+README = PAGE.parents[1] / "README.md"
 RESULTS = PAGE.parents[1] / "benchmarks" / "results"
 
 Result = dict[str, Any]
@@ -18,6 +22,7 @@ _MARISA = "against an optimised MARISA trie"
 _CPU_TRIE = "against an optimised multi-threaded CPU trie"
 _WIDTH = 1000  # of the beam, where the paper names one figure
 _GIGABYTE = 1e9
+_BEGIN, _END = "<!-- written by docs/results.py -->\n", "<!-- end -->\n"
 
 
 class Row(NamedTuple):
@@ -52,6 +57,49 @@ def page() -> str:
             notes = {file: _read(file).get("provenance") for file, _ in made}
             parts += [f"{file}: {note}\n" for file, note in notes.items() if note]
     return "\n".join(parts)
+
+
+def readme() -> str:
+    """README.md with the figures: of the full scale, or while there is no file of it, of the next.
+
+    Each is a search, a build, a size.
+    """
+    if (RESULTS / "full_scale.json").exists():
+        result = _read("full_scale.json")
+        searched, built = result["search"]["rows"], result["build"]
+        keywords, on_gpu = result["keywords"], result["chip"]
+        where = f"{result['cores']} cores"
+        seconds = built["wall_seconds"]
+        peak = built["peak_rss_bytes"]
+    else:
+        result, build = _read("search-h200.json"), _read("build.json")
+        searched, keywords, on_gpu = result["widths"]["rows"], result["keywords"], result["chip"]
+        same = [row for row in build["rows"] if row["keywords"] == keywords]
+        built = min(same, key=lambda row: float(row["peak_rss_bytes"]))
+        where = f"{build['cores']} cores"
+        seconds, peak = built["wall_seconds"], built["peak_rss_bytes"]
+    at = {row["batch"]: row for row in searched if row["bw"] == _WIDTH}
+    rows = [
+        [
+            f"beam search, beam width {_WIDTH}, one {on_gpu}",
+            f"**{at[1]['mean_ms']:.2f} ms** a query, {at[8]['queries_per_second']:,.0f} queries/s "
+            "at batch 8",
+        ],
+        [
+            f"build, {where}",
+            f"**{seconds:.0f} s**, {peak / _GIGABYTE:.1f} GB of memory at most",
+        ],
+        [
+            "artifact",
+            f"**{built['bytes'] / _GIGABYTE:.2f} GB**, {built['bits_per_keyword']:.1f} bits a "
+            "keyword without the alphabet",
+        ],
+    ]
+    text = README.read_text()
+    before, rest = text.split(_BEGIN)
+    _, after = rest.split(_END)
+    made = table([f"{keywords:,} keywords over 2.2 million tokens", ""], rows)
+    return f"{before}{_BEGIN}{made}{_END}{after}"
 
 
 def _files(make: Any) -> list[str]:
@@ -281,3 +329,4 @@ def _where(result: Result, what: str) -> str:
 
 if __name__ == "__main__":
     PAGE.write_text(page())
+    README.write_text(readme())

@@ -28,6 +28,10 @@ def test_the_page_is_what_the_generator_makes(generator):
     assert generator.PAGE.read_text() == generator.page(), "run python docs/results.py"
 
 
+def test_the_readme_has_the_figures_of_the_files(generator):
+    assert generator.README.read_text() == generator.readme(), "run python docs/results.py"
+
+
 def test_every_row_has_all_its_cells_and_a_file_that_is_there(generator):
     lines = [line for line in generator.page().splitlines() if line.startswith("| ")]
     assert len(lines) > 5
