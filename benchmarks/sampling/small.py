@@ -57,14 +57,18 @@ def _all_results(
 
 
 def _search_all() -> None:
-    """Rows that no list holds, rows that keep one, and the best of a softmax."""
+    """Long lists, rows that no list holds, that keep one or all, and the best of a softmax."""
     flat = cupy.zeros((1, SIZE), np.float32)
+    ties = flat.copy()
+    ties[:, ::2] = -30
     out = cupy.empty_like(flat)
     for methods in METHODS[:2]:
-        for p, temperature in ((0.5, 1.0), (0.9, 0.0)):
+        for rows, p, temperature in (
+            (ties, 0.5, 1.0), (flat, 0.5, 1.0), (flat, 0.9, 0.0), (ties, 1.0, 1.0),
+        ):  # fmt: skip
             limits = cupy.full(1, p), cupy.full(1, temperature)
             for wanted in (sampling.Wanted(masked=matrix(out)), sampling.Wanted(seeds=3)):
-                sampling.select(matrix(flat), 0, *limits, wanted, methods=methods)
+                sampling.select(matrix(rows), 0, *limits, wanted, methods=methods)
     for k in (7, 2100):
         proposals.logit_proposals(flat.reshape(1, 1, SIZE), SIZE - 5, k)
 

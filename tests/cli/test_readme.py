@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -97,7 +98,7 @@ def test_the_python_of_the_readme(folder: Path, monkeypatch: pytest.MonkeyPatch)
     os.rename(folder / "export" / "part.parquet", folder / "keywords.parquet")
     if not has_gpu():
         text = "\n".join(line for line in text.splitlines() if "to_device" not in line)
-    names = {
+    names: dict[str, Any] = {
         "tokens": np.array([[[1, 2, 3], [1, 8, 9]]]),
         "logprobs": np.zeros((1, 2, 3), np.float32),
     }

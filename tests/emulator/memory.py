@@ -51,4 +51,5 @@ def at(piece: Any, shape: Any, dtype: Any) -> np.ndarray[Any, Any]:
     size = int(np.prod(shape, dtype=np.int64)) * np.dtype(dtype).itemsize
     interface = {"shape": (size,), "typestr": "|u1", "data": (piece.address, False), "version": 3}
     holder = type("Holder", (), {"__array_interface__": interface, "piece": piece})()
-    return np.asarray(holder).view(dtype).reshape(shape)
+    array: np.ndarray[Any, Any] = np.asarray(holder).view(dtype).reshape(shape)
+    return array

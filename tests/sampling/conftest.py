@@ -19,12 +19,21 @@ class Device:
     def __init__(self, name: str) -> None:
         self.name = name
 
+    @property
+    def hardware(self) -> bool:
+        """Whether it is a GPU, and not an emulated one."""
+        if self.name == "cpu":
+            return False
+        import cupy
+
+        return not hasattr(cupy, "EMULATED")
+
     def put(self, array: Any) -> Any:
         if self.name == "cpu" or not isinstance(array, np.ndarray):
             return array
         import cupy
 
-        if array.dtype == ml_dtypes.bfloat16 and not hasattr(cupy, "EMULATED"):
+        if array.dtype == ml_dtypes.bfloat16 and self.hardware:
             import torch
 
             return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16).cuda()
