@@ -14,6 +14,7 @@ BINS = 2048  # of search.cu's histograms
 ROWS = 4  # children that a lane looks at in a turn
 _DIGITS = 256
 _NARROW_SETS = 3
+_BIN_SETS = 8  # of this step and the next, of two waves, of beams and keywords
 _ALIGNMENT = 256
 _COUNTER_BYTES = 128  # of a team's barrier, a cache line of its own
 
@@ -191,7 +192,7 @@ def _workspace(shape: Shape, compiled: Mapping[str, int]) -> tuple[dict[str, int
     bins = compiled.get("BINS", BINS)
     parts = {
         "most_at": 4 * 2 * (shape.steps + 1),
-        "bins_at": 4 * 4 * bins,
+        "bins_at": 4 * _BIN_SETS * bins,
         "digits_at": 4 * _NARROW_SETS * 2 * _DIGITS,
         "ranks_at": 4 * shape.steps * shape.width,
         "history_at": 4 * shape.steps * shape.beam_width,

@@ -7,9 +7,10 @@
 #pragma once
 #include "place.cuh"
 
-// Add the block's counts to the team's, and clear what later phases count in.
-__device__ __forceinline__ void publish_counts(const Step& s) {
-    u32* team = s.step_bins(s.block.number, BEAMS);
+// Add the block's counts to the team's of this wave, and clear what later phases count in. A second
+// wave's are apart: others may not have read those of the first yet.
+__device__ __forceinline__ void publish_counts(const Step& s, u32 wave) {
+    u32* team = s.step_bins(s.block.number, wave, BEAMS);
 #pragma unroll 2
     for (u32 i = thread_here(); i < 2 * BINS; i += THREADS) {
         u32 count = s.block.bins[i / BINS][i % BINS];
@@ -29,46 +30,57 @@ static constexpr u32 RUN = (BINS + CUT_THREADS - 1) / CUT_THREADS;  // counts of
 
 // The team's counts of the step after this one, which nobody reads or adds to now.
 __device__ __forceinline__ void clear_next_bins(const Step& s, u32 threads, u32 thread) {
-    u32* next = s.step_bins(s.block.number + 1, BEAMS);
+    u32* next = s.step_bins(s.block.number + 1, 0, BEAMS);
 #pragma unroll 1
-    for (u32 i = s.block.member * threads + thread; i < 2 * BINS; i += s.group() * threads) {
+    for (u32 i = s.block.member * threads + thread; i < 4 * BINS; i += s.group() * threads) {
         next[i] = 0;
     }
 }
 
-// Bring a thread's run of counts to shared memory; the result is their sum.
-__device__ __forceinline__ u32 read_counts(const u32* from, u32* to, u32 first) {
+// Four counts of the step, of one wave or both.
+__device__ __forceinline__ uint4 four_counts(const Step& s, u32 wave, u32 kind, u32 first) {
+    uint4 four = fresh((const uint4*)(s.step_bins(s.block.number, 0, kind) + first));
+    if (wave > 0) {
+        uint4 more = fresh((const uint4*)(s.step_bins(s.block.number, 1, kind) + first));
+        four.x += more.x, four.y += more.y, four.z += more.z, four.w += more.w;
+    }
+    return four;
+}
+
+// Bring a thread's run of counts, of all waves up to this one, to shared memory; the result is
+// their sum.
+__device__ __forceinline__ u32 read_counts(const Step& s, u32 wave, u32 kind, u32 first) {
+    u32* to = s.block.bins[kind];
     u32 sum = 0;
-    if constexpr (RUN == 4 && BINS % 4 == 0) {
-        if (first >= BINS) return 0;
-        uint4 four = fresh((const uint4*)(from + first));
-        *(uint4*)(to + first) = four;
-        sum = four.x + four.y + four.z + four.w;
-    } else if constexpr (RUN % 4 == 0 && BINS % RUN == 0) {
+    if constexpr (RUN % 4 == 0 && BINS % RUN == 0) {
         if (first >= BINS) return 0;
         for (u32 i = first; i < first + RUN; i += 4) {
-            uint4 four = fresh((const uint4*)(from + i));
+            uint4 four = four_counts(s, wave, kind, i);
             *(uint4*)(to + i) = four;
             sum += four.x + four.y + four.z + four.w;
         }
     } else {
-        for (u32 i = first; i < first + RUN && i < BINS; i++) sum += to[i] = fresh(from + i);
+        for (u32 i = first; i < first + RUN && i < BINS; i++) {
+            u32 count = fresh(s.step_bins(s.block.number, 0, kind) + i);
+            if (wave > 0) count += fresh(s.step_bins(s.block.number, 1, kind) + i);
+            sum += to[i] = count;
+        }
     }
     return sum;
 }
 
 // Behind a barrier: the team's counts become sums before each bin, and the cuts follow, and the
-// bounds from the cuts. Before the last wave of a step it is bounds alone.
-__device__ __forceinline__ void choose_cuts(const Step& s, bool last_wave) {
+// bounds from the cuts. Before the last wave of a step it is bounds alone. `wave` is 1 behind a
+// second one.
+__device__ __forceinline__ void choose_cuts(const Step& s, u32 wave, bool last_wave) {
     enum { OF_BEAMS, OF_KEYWORDS, OF_ALL };
     Block& block = s.block;
     u32 before[3] = {0, 0, 0};
     u32 first = thread_here() * RUN;
     bool chosen = first < CUT_THREADS * RUN;
     if (chosen) {
-        before[OF_BEAMS] = read_counts(s.step_bins(block.number, BEAMS), block.bins[BEAMS], first);
-        before[OF_KEYWORDS] =
-            read_counts(s.step_bins(block.number, POOL), block.bins[POOL], first);
+        before[OF_BEAMS] = read_counts(s, wave, BEAMS, first);
+        before[OF_KEYWORDS] = read_counts(s, wave, POOL, first);
         before[OF_ALL] = before[OF_KEYWORDS];
 #pragma unroll
         for (u32 r = 0; r < RUN; r++) {

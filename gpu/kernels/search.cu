@@ -154,6 +154,7 @@ __device__ __forceinline__ void find_candidates(const Step& s, u32 units) {
     enum : u32 { FIRST, COUNT, NARROW, PLACE };
     Block& block = s.block;
     u32 phase = in_two_waves(s, units) ? FIRST : COUNT;
+    u32 wave = 0;
     if (phase == FIRST) count_wave(s, FIRST_WAVE);
     while (true) {
         bool counting = phase <= COUNT;
@@ -178,10 +179,10 @@ __device__ __forceinline__ void find_candidates(const Step& s, u32 units) {
         }
         if (phase == PLACE) break;
         if (counting) {
-            publish_counts(s);
+            publish_counts(s, wave);
             if (phase == COUNT) clear_table(s, block.number + 1);
             s.barrier();
-            choose_cuts(s, phase == COUNT);
+            choose_cuts(s, wave, phase == COUNT);
         } else {
             __syncthreads();
             narrow_cuts(s);
@@ -190,6 +191,7 @@ __device__ __forceinline__ void find_candidates(const Step& s, u32 units) {
             clear_bins(s);
             count_wave(s, LAST_WAVE);
             phase = COUNT;
+            wave = 1;
         } else {
             if (threadIdx.x == 0 && too_many(s, POOL)) block.pool_whole = false;
             phase = begin_narrowing(s) ? NARROW : PLACE;
@@ -329,9 +331,9 @@ __device__ __forceinline__ void begin_query(const Step& s) {
 // What the next query counts in must be zero when its first phase begins. Nobody reads any of it
 // any more: all blocks are behind the last barrier.
 __device__ __forceinline__ void end_query(const Step& s) {
-    u32* bins = s.step_bins(0, 0);
+    u32* bins = s.step_bins(0, 0, BEAMS);
 #pragma unroll 1
-    for (u32 i = s.thread(); i < 4 * BINS; i += s.threads()) bins[i] = 0;
+    for (u32 i = s.thread(); i < 8 * BINS; i += s.threads()) bins[i] = 0;
     u32* most = s.most_of_steps();
     for (u32 i = s.thread(); i <= s.search.steps; i += s.threads()) most[i] = 0;
     if (s.block.narrowed > 0) {

@@ -168,8 +168,9 @@ struct Step {
     __device__ __forceinline__ u32* most_of_steps() const {
         return at<u32>(search.most_at) + (block.turn & 1) * (search.steps + 1);
     }
-    __device__ __forceinline__ u32* step_bins(u32 step, u32 kind) const {
-        return at<u32>(search.bins_at) + ((step & 1) * 2 + kind) * BINS;
+    // Counts of a wave of a step: of its only or first one, or of the second.
+    __device__ __forceinline__ u32* step_bins(u32 step, u32 wave, u32 kind) const {
+        return at<u32>(search.bins_at) + (((step & 1) * 2 + wave) * 2 + kind) * BINS;
     }
     __device__ __forceinline__ u32* cursors(u32 kind) const {
         return at<u32>(search.cursors_at) + kind * BINS;
