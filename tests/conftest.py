@@ -23,6 +23,7 @@ _BUILDING: dict[str, Any] = {
     "suppress_health_check": [HealthCheck.too_slow, HealthCheck.data_too_large],
 }
 settings.register_profile("quick", max_examples=40, **_BUILDING)
+settings.register_profile("emulated", max_examples=8, **_BUILDING)
 settings.register_profile("thorough", max_examples=1000, **_BUILDING)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
 

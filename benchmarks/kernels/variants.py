@@ -57,7 +57,7 @@ VARIANTS = (
     ),
     Variant(
         "16-ranks-each-step",
-        "every block maps the proposals of each step to ranks, not the team once",
+        "every block maps the proposals of each step to ranks, beside the team, which does so once",
         {"RANKS_ONCE": 0},
     ),
     Variant(

@@ -8,7 +8,7 @@
 #include "search.cuh"
 
 #ifndef RANKS_ONCE
-#define RANKS_ONCE 1  // 0: each block maps the proposals of each step, beside the team once
+#define RANKS_ONCE 1  // 0: beside the team, each block maps the proposals of each step
 #endif
 
 static constexpr bool SHARED_SET = SLOT_BITS > 0;

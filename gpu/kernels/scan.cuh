@@ -120,7 +120,8 @@ __device__ __forceinline__ bool scan(const Step& s, Visit visit, Cursor& cursor)
             beam = beam_of_unit(s, unit - block.tail_units, first);
         } else if (of_tails) {
             beam = unit * TAIL_LANES + lane_id();
-            there = lane_id() < TAIL_LANES && beam < block.beams && (block.sorted || block.rank[beam] != CUT_OFF) &&
+            there = lane_id() < TAIL_LANES && beam < block.beams &&
+                    (block.sorted || block.rank[beam] != CUT_OFF) &&
                     (fresh(s.block.list.units + beam) & TAIL);
         } else {
             u32 pair = (unit - block.child_units) * 32 + lane_id();

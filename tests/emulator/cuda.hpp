@@ -1,8 +1,9 @@
 // CUDA's device side on a CPU, for the kernels of gpu/kernels: each thread of a block is a fiber,
 // warps and blocks meet where the kernel says so, and shared memory belongs to a block.
 //
-// One host thread runs everything, in an order that a seed chooses. Blocks run one after another,
-// but for those that may wait for each other: of a cooperative launch all, of others a cluster.
+// One host thread runs everything, in an order that a seed chooses: a block goes on until all of its
+// threads wait for others. Blocks run one after another, but for those that may wait for each
+// other: of a cooperative launch all, of others a cluster.
 // A block's static shared variables are thread-local ones, of which a block has its own copy: what
 // is running lies where the compiler put them, the others' lie aside.
 #include <link.h>
@@ -79,9 +80,17 @@ struct Warp : Meeting {
 
 struct Block : Meeting {
     unsigned live = 0, votes[2] = {0, 0};
+    unsigned turns = 0;  // how often it was chosen to go on
     std::vector<Warp> warps;
     std::vector<char> aside;  // its static shared variables, while others run
     char* dynamic = nullptr;
+};
+
+// An asynchronous copy to shared memory that was begun.
+struct Copy {
+    void* to;
+    const void* from;
+    size_t size;
 };
 
 struct Fiber {
@@ -91,16 +100,19 @@ struct Fiber {
     const unsigned* polled_at = nullptr;
     unsigned polled = 0;
     unsigned cluster_generation = 0;
+    std::vector<Copy> copies;
     unsigned block = 0, thread = 0;
     bool done = false;
 };
 
 static constexpr size_t STACK = 128 << 10;
-static std::vector<char*> stacks;
+static constexpr unsigned long long LAST_WORD = 0x5AFE5AFE5AFE5AFEull;  // of a stack
+static char* stacks = nullptr;
+static size_t stacks_bytes = 0;
 static std::vector<Block> blocks;
 static std::vector<Fiber> fibers;
 static Meeting cluster;
-static unsigned first_block, cluster_live;
+static unsigned first_block, cluster_live, chance;
 static Fiber* running;
 static void* scheduler;
 static void (*call)();
@@ -166,6 +178,7 @@ static bool meet(Meeting& meeting, unsigned all) {
 static void body() {
     call();
     Block& own = block();
+    if (!running->copies.empty()) fail("a thread ends before its copies are there");
     running->done = true;
     own.live--;
     if (own.live && own.arrived) meet(own, own.live);
@@ -191,16 +204,36 @@ static int find_statics(dl_phdr_info* info, size_t, void*) {
 
 static thread_local volatile char anchor;  // so that there are some
 
+// Lets the lanes of a warp go on until all of them wait; whether any did.
+static bool run_warp(unsigned b, unsigned from, unsigned threads, size_t& alive) {
+    bool moved = false;
+    for (bool again = true; again;) {
+        again = false;
+        for (unsigned t = from; t < std::min(from + 32, threads); ++t) {
+            Fiber& fiber = fibers[(size_t)b * threads + t];
+            if (fiber.done) continue;
+            if (fiber.waits_at && *fiber.waits_at == fiber.waits_while) continue;
+            fiber.waits_at = nullptr;
+            choose(fiber);
+            emulator_switch(&scheduler, fiber.stack_pointer);
+            again = moved = true;
+            if (fiber.done) --alive;
+        }
+    }
+    return moved;
+}
+
 // Runs all blocks from `first_block` on that may wait for each other, to their end.
 static void run_together(unsigned count, unsigned threads, std::mt19937& random, bool shuffled) {
     const unsigned warps = (threads + 31) / 32;
     blocks.assign(count, Block());
     fibers.assign((size_t)count * threads, Fiber());
-    while (stacks.size() < fibers.size()) {
-        void* stack = mmap(nullptr, STACK, PROT_READ | PROT_WRITE,
-                           MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-        if (stack == MAP_FAILED) fail("no memory for stacks");
-        stacks.push_back((char*)stack);
+    if (stacks_bytes < fibers.size() * STACK) {
+        if (stacks) munmap(stacks, stacks_bytes);
+        stacks_bytes = fibers.size() * STACK;
+        stacks = (char*)mmap(nullptr, stacks_bytes, PROT_READ | PROT_WRITE,
+                             MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        if (stacks == MAP_FAILED) fail("no memory for stacks");
     }
     for (unsigned b = 0; b < count; ++b) {
         Block& own = blocks[b];
@@ -212,7 +245,9 @@ static void run_together(unsigned count, unsigned threads, std::mt19937& random,
         for (unsigned t = 0; t < threads; ++t) {
             Fiber& fiber = fibers[(size_t)b * threads + t];
             fiber.block = b, fiber.thread = t;
-            void** top = (void**)(stacks[(size_t)b * threads + t] + STACK - 64);
+            char* stack = stacks + ((size_t)b * threads + t) * STACK;
+            *(unsigned long long*)stack = LAST_WORD;
+            void** top = (void**)(stack + STACK - 64);
             *--top = nullptr;
             *--top = (void*)body;
             for (int i = 0; i < 6; ++i) *--top = nullptr;
@@ -221,43 +256,28 @@ static void run_together(unsigned count, unsigned threads, std::mt19937& random,
     }
     cluster = Meeting();
     cluster_live = count * threads;
-    std::vector<unsigned> order(count * warps);
-    for (unsigned i = 0; i < order.size(); ++i) order[i] = i;
+    std::vector<unsigned> turns(count), order(warps);
+    for (unsigned b = 0; b < count; ++b) turns[b] = b;
+    for (unsigned w = 0; w < warps; ++w) order[w] = w;
     for (size_t alive = fibers.size(); alive;) {
-        if (shuffled) {
-            // Blocks one after another, so that their shared memory is seldom moved.
-            std::shuffle(order.begin(), order.end(), random);
-            std::stable_sort(order.begin(), order.end(),
-                             [&](unsigned a, unsigned b) { return a / warps < b / warps; });
-        }
+        if (shuffled) std::shuffle(turns.begin(), turns.end(), random);
         bool moved = false;
-        unsigned here = ~0u;
-        for (const unsigned w : order) {
-            const unsigned b = w / warps, from = w % warps * 32;
-            const unsigned to = std::min(from + 32, threads);
+        for (const unsigned b : turns) {
             if (!blocks[b].live) continue;
+            blocks[b].turns++;
+            memcpy(statics, blocks[b].aside.data(), statics_bytes);
             for (bool again = true; again;) {
                 again = false;
-                for (unsigned t = from; t < to; ++t) {
-                    Fiber& fiber = fibers[(size_t)b * threads + t];
-                    if (fiber.done) continue;
-                    if (fiber.waits_at && *fiber.waits_at == fiber.waits_while) continue;
-                    fiber.waits_at = nullptr;
-                    if (here != b) {
-                        if (here != ~0u) memcpy(blocks[here].aside.data(), statics, statics_bytes);
-                        memcpy(statics, blocks[b].aside.data(), statics_bytes);
-                        here = b;
-                    }
-                    choose(fiber);
-                    emulator_switch(&scheduler, fiber.stack_pointer);
-                    again = moved = true;
-                    if (fiber.done) --alive;
-                }
+                if (shuffled) std::shuffle(order.begin(), order.end(), random);
+                for (const unsigned w : order) again |= run_warp(b, w * 32, threads, alive);
+                moved |= again;
             }
+            memcpy(blocks[b].aside.data(), statics, statics_bytes);
         }
-        if (here != ~0u) memcpy(blocks[here].aside.data(), statics, statics_bytes);
         if (!moved) fail("all threads wait: a barrier that not all come to");
     }
+    for (size_t i = 0; i < fibers.size(); ++i)
+        if (*(unsigned long long*)(stacks + i * STACK) != LAST_WORD) fail("a stack is too small");
     for (Block& own : blocks) free(own.dynamic);
 }
 
@@ -270,6 +290,7 @@ static void run(unsigned grid, unsigned threads, size_t shared, unsigned togethe
     blockDim = {threads, 1, 1};
     dynamic_bytes = shared;
     std::mt19937 random(seed);
+    chance = random();
     for (first_block = 0; first_block < grid; first_block += together)
         run_together(std::min(together, grid - first_block), threads, random, seed != 0);
 }
@@ -278,6 +299,12 @@ static void run(unsigned grid, unsigned threads, size_t shared, unsigned togethe
 template <class... Types, size_t... Places>
 static void apply(void (*kernel)(Types...), void** arguments, std::index_sequence<Places...>) {
     kernel(*(Types*)arguments[Places]...);
+}
+template <class... Types>
+static unsigned sizes_of(void (*)(Types...), unsigned* sizes) {
+    const unsigned all[] = {(unsigned)sizeof(Types)...};
+    std::copy(std::begin(all), std::end(all), sizes);
+    return sizeof...(Types);
 }
 template <class... Types>
 static void apply(void (*kernel)(Types...), void** arguments) {
@@ -291,6 +318,7 @@ static void* of_peer(const void* here, unsigned rank) {
     Block& own = block();
     const char* at = (const char*)here;
     if (rank >= blocks.size()) fail("a block that the cluster has not");
+    if (!blocks[rank].live) fail("a block that has left");
     if (at >= own.dynamic && at < own.dynamic + dynamic_bytes)
         return blocks[rank].dynamic + (at - own.dynamic);
     if (at < statics || at >= statics + statics_bytes) fail("mapa of what is not shared");
@@ -337,6 +365,10 @@ static void cluster_arrive() {
     running->cluster_generation = cluster.generation;
     cluster.arrived++;
     meet(cluster, cluster_live);
+    // By chance others go on first, or this block to its end.
+    const unsigned turns = block().turns;
+    if ((turns * 2654435761u ^ running->block * 40503u ^ chance) >> 8 & 1)
+        wait(&block().turns, turns);
 }
 static void cluster_wait() {
     if (cluster.generation == running->cluster_generation)
@@ -506,9 +538,11 @@ PTX ptx_red_release_gpu_global_add_u32_0_1(unsigned* counter) { ++*counter; }
 PTX ptx_ld_acquire_gpu_global_u32_0_1(unsigned& value, const unsigned* counter) {
     value = emulator::poll(counter);
 }
-template <class X>
-PTX ptx_cp_async_ca_shared_global_0_1_2(unsigned, const X* from, size_t) {
-    *(X*)emulator::converted = *from;
+PTX ptx_cp_async_ca_shared_global_0_1_2(unsigned, const void* from, size_t size) {
+    emulator::running->copies.push_back({emulator::converted, from, size});
 }
-PTX ptx_cp_async_wait_all() {}
+PTX ptx_cp_async_wait_all() {
+    for (const auto& copy : emulator::running->copies) memcpy(copy.to, copy.from, copy.size);
+    emulator::running->copies.clear();
+}
 #undef PTX

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import sys
 import threading
 import time
@@ -19,9 +20,11 @@ EMULATED = True
 PROCESSORS = 4
 MEMORY = 4 << 30
 _CUDA = 2  # device type of DLPack
+_MOST_ARGUMENTS = 64
 
 _lock = threading.Lock()  # the device runs one kernel at a time
-seed = 1  # of the order in which warps run; 0 is that of their numbers
+# Of the order in which blocks and warps run; 0 is that of their numbers.
+SEED = int(os.environ.get("FLASHTRIE_EMULATOR_SEED", "1"))
 
 
 class ndarray(np.lib.mixins.NDArrayOperatorsMixin):  # noqa: N801
@@ -280,10 +283,15 @@ class Function:
         self._kernel = getattr(module.library, f"emulated_{name}")
         self._cooperative = module.cooperative
         self._cluster = ctypes.c_uint.in_dll(module.library, f"cluster_of_{name}").value
+        sizes = (ctypes.c_uint * _MOST_ARGUMENTS)()
+        count = getattr(module.library, f"sizes_of_{name}")(sizes)
+        self._sizes = sizes[:count]
         self.kernel = SimpleNamespace(ptr=0)
 
     def __call__(self, grid: Any, block: Any, given: Any, shared_mem: int = 0) -> None:
         values = [_argument(value) for value in given]
+        if (sizes := [value.nbytes for value in values]) != self._sizes:
+            raise TypeError(f"arguments of {sizes} bytes for parameters of {self._sizes}")
         pointers = (ctypes.c_void_p * len(values))(*(value.ctypes.data for value in values))
         together = grid[0] if self._cooperative else self._cluster
         if not 0 < grid[0] < 1 << 31 or not 0 < block[0] <= 1024 or grid[0] % self._cluster:
@@ -294,7 +302,7 @@ class Function:
             raise ValueError(f"{together} blocks are not resident together")
         with _lock:
             self._kernel(*map(ctypes.c_uint, (grid[0], block[0])), ctypes.c_size_t(shared_mem),
-                         *map(ctypes.c_uint, (together, seed)), pointers)  # fmt: skip
+                         *map(ctypes.c_uint, (together, SEED)), pointers)  # fmt: skip
 
 
 def _argument(value: Any) -> np.ndarray[Any, Any]:

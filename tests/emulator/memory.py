@@ -49,7 +49,18 @@ def empty(shape: Any, dtype: Any) -> np.ndarray[Any, Any]:
 def at(piece: Any, shape: Any, dtype: Any) -> np.ndarray[Any, Any]:
     """An array at the `address` of something, which lives as long."""
     size = int(np.prod(shape, dtype=np.int64)) * np.dtype(dtype).itemsize
-    interface = {"shape": (size,), "typestr": "|u1", "data": (piece.address, False), "version": 3}
-    holder = type("Holder", (), {"__array_interface__": interface, "piece": piece})()
-    array: np.ndarray[Any, Any] = np.asarray(holder).view(dtype).reshape(shape)
+    array: np.ndarray[Any, Any] = np.asarray(_Holder(piece, size)).view(dtype).reshape(shape)
     return array
+
+
+class _Holder:
+    """What NumPy makes an array of bytes of."""
+
+    def __init__(self, piece: Any, size: int) -> None:
+        self.piece = piece
+        self.__array_interface__ = {
+            "shape": (size,),
+            "typestr": "|u1",
+            "data": (piece.address, False),
+            "version": 3,
+        }

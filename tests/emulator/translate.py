@@ -13,9 +13,11 @@ _DYNAMIC = re.compile(r"extern __shared__ (\w+) (\w+)\[\];")
 _ASM = re.compile(r'\basm(?: volatile)?\s*\(\s*"([^"]*)"(.*?)\);', re.DOTALL)
 _OPERAND = re.compile(r'"[=+]?\w"\s*\(((?:[^()]|\((?:[^()]|\([^()]*\))*\))*)\)')
 _KERNEL = re.compile(r"emulated_kernel\s+void\s+(?:__cluster_dims__\((\w+)[^)]*\)\s*)?(\w+)\s*\(")
-_OPTIONS = ("-std=c++17", "-O1", "-fPIC", "-ffp-contract=off", "-fno-strict-aliasing", "-mfma",
-            "-fpermissive", "-w", "-fsanitize=shift,bounds",
+# Static variables of templates are those of one library: shared memory of one kernel.
+_OPTIONS = ("-std=c++17", "-O1", "-march=native", "-fPIC", "-fno-gnu-unique", "-ffp-contract=off",
+            "-fno-strict-aliasing", "-fpermissive", "-w", "-fsanitize=shift,bounds",
             "-fsanitize-undefined-trap-on-error")  # fmt: skip
+_SMALLEST = 'extern "C" __global__ void nothing(int* at) { *at = (int)threadIdx.x; }'
 
 
 def _instruction(match: re.Match[str]) -> str:
@@ -40,6 +42,9 @@ def compile_library(text: str, options: list[str]) -> bytes:
         for cluster, name in _KERNEL.findall(whole):
             calls.append(
                 f"""extern "C" unsigned cluster_of_{name} = {cluster or 1};
+                extern "C" unsigned sizes_of_{name}(unsigned* sizes) {{
+                    return emulator::sizes_of({name}, sizes);
+                }}
                 extern "C" void emulated_{name}(unsigned grid, unsigned threads, size_t shared,
                                                 unsigned together, unsigned seed, void** values) {{
                     static void** given;
@@ -52,6 +57,15 @@ def compile_library(text: str, options: list[str]) -> bytes:
         source.write_text("\n".join([whole, *calls]))
         _run("g++", *_OPTIONS, "-shared", str(source), "-o", str(library))
         return library.read_bytes()
+
+
+def missing() -> str | None:
+    """Why nothing can be emulated here; None where it can."""
+    try:
+        compile_library(_SMALLEST, [])
+    except (OSError, RuntimeError) as error:
+        return str(error).partition("\n")[0]
+    return None
 
 
 def _run(*words: str) -> str:

@@ -83,7 +83,7 @@ def test_every_beam_width_and_batch(built, width, tied):
 
 
 @pytest.mark.parametrize("variant", FORCED)
-@pytest.mark.parametrize("group", [None, 1, 3])
+@pytest.mark.parametrize("group", [None, 1, pytest.param(3, marks=pytest.mark.hardware)])
 def test_rare_paths(built, variant, group):
     trie, rows = built
     searcher = trie.device.searcher
@@ -124,6 +124,7 @@ def test_every_layout(build_trie, tails, low_bits):
             assert_same(trie.search(beam_width=beam_width, **given), expected)
 
 
+@pytest.mark.hardware
 def test_two_streams_at_once(built):
     import cupy
 

@@ -50,6 +50,7 @@ def test_graph_replay(options: dict[str, Any]) -> None:
         assert list(drawn.logprobs.get()) == list(expected.logprobs.get())
 
 
+@pytest.mark.hardware
 def test_two_streams() -> None:
     import cupy
 
