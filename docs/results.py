@@ -60,34 +60,26 @@ def page() -> str:
 
 
 def readme() -> str:
-    """README.md with the figures: of the full scale, or while there is no file of it, of the next.
-
-    Each is a search, a build, a size.
-    """
+    """README.md with three figures: of the full scale, or while it has no file, of the search."""
     if (RESULTS / "full_scale.json").exists():
-        result = _read("full_scale.json")
+        result = build = _read("full_scale.json")
         searched, built = result["search"]["rows"], result["build"]
-        keywords, on_gpu = result["keywords"], result["chip"]
-        where = f"{result['cores']} cores"
-        seconds = built["wall_seconds"]
-        peak = built["peak_rss_bytes"]
     else:
         result, build = _read("search-h200.json"), _read("build.json")
-        searched, keywords, on_gpu = result["widths"]["rows"], result["keywords"], result["chip"]
-        same = [row for row in build["rows"] if row["keywords"] == keywords]
+        searched = result["widths"]["rows"]
+        same = [row for row in build["rows"] if row["keywords"] == result["keywords"]]
         built = min(same, key=lambda row: float(row["peak_rss_bytes"]))
-        where = f"{build['cores']} cores"
-        seconds, peak = built["wall_seconds"], built["peak_rss_bytes"]
+    peak = built["peak_rss_bytes"] / _GIGABYTE
     at = {row["batch"]: row for row in searched if row["bw"] == _WIDTH}
     rows = [
         [
-            f"beam search, beam width {_WIDTH}, one {on_gpu}",
+            f"beam search, beam width {_WIDTH}, one {result['chip']}",
             f"**{at[1]['mean_ms']:.2f} ms** a query, {at[8]['queries_per_second']:,.0f} queries/s "
             "at batch 8",
         ],
         [
-            f"build, {where}",
-            f"**{seconds:.0f} s**, {peak / _GIGABYTE:.1f} GB of memory at most",
+            f"build, {build['cores']} cores",
+            f"**{built['wall_seconds']:.0f} s**, {peak:.1f} GB of memory at most",
         ],
         [
             "artifact",
@@ -98,7 +90,7 @@ def readme() -> str:
     text = README.read_text()
     before, rest = text.split(_BEGIN)
     _, after = rest.split(_END)
-    made = table([f"{keywords:,} keywords over 2.2 million tokens", ""], rows)
+    made = table([f"{result['keywords']:,} keywords", ""], rows)
     return f"{before}{_BEGIN}{made}{_END}{after}"
 
 

@@ -98,8 +98,8 @@ def check(
 
     O(bytes), with some 10 MB a thread; content.py says what comes on top. `threads`: all cores
     if left out. `known` checks were made elsewhere: what they find wrong is taken from them, and
-    checksums, bitmaps and directories that are among them are not gone through again. Raises
-    ArtifactChanged where the file changes meanwhile.
+    checksums that are among them, or both bitmaps and directories, are not gone through again.
+    Raises ArtifactChanged where the file changes meanwhile.
     """
     made = {one.name: one for one in known}
     threads = threads or len(os.sched_getaffinity(0))

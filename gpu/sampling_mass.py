@@ -134,7 +134,8 @@ class Masses:
         """Select. `result` is "find", which fills `rows`, "mask" or "draw"."""
         limits = (*self._p, *self._temperature)
         self._run("sampling_mass.cu", "extremes", self.table, *self._bins_and_bounds)
-        self._run("sampling_mass.cu", "masses", *self._bins_and_bounds, *limits)
+        drawing = np.int32(result == "draw")
+        self._run("sampling_mass.cu", "masses", *self._bins_and_bounds, *limits, drawing)
         kind = "" if result == "find" else f"_{result}"
         for step in ("keep", "finish"):
             self._run("sampling_keep.cu", step + kind, self.table, *self._bins_and_bounds,

@@ -23,16 +23,20 @@ from flashtrie.gpu.payload import addresses, damages
 _THREADS = 256
 _MAX_BLOCKS = 1 << 20
 _NOWHERE = 0xFFFFFFFFFFFFFFFF
-# As in kernels/verify.cu: the check that fails and how, with the place; and rules of bitmaps.
-_WRONG = (
-    ("directories", "entry {:,} of its rank directory is wrong"),
-    ("directories", "entry {:,} of its select directory is wrong"),
-    ("directories", "entry {:,} of its rank directory, which fills the last word, is not zero"),
-    ("directories", "entry {:,} of its select directory, which fills the last word, is not zero"),
-    ("bitmaps", "bits behind the last of {:,} are not zero"),
-    ("bitmaps", "the first node is not a first child"),
-    ("bitmaps", "the last token ends no tail"),
-)
+# As in kernels/verify.cu: what can be wrong, with its place, by check; and rules of bitmaps.
+_WRONG = {
+    "bitmaps": (
+        "bits behind the last of {:,} are not zero",
+        "the first node is not a first child",
+        "the last token ends no tail",
+    ),
+    "directories": (
+        "entry {:,} of its rank directory is wrong",
+        "entry {:,} of its select directory is wrong",
+        "entry {:,} of its rank directory, which fills the last word, is not zero",
+        "entry {:,} of its select directory, which fills the last word, is not zero",
+    ),
+}
 _RULES = {"louds": 1, "store_end": 2}
 _FILLED = 4
 
@@ -97,31 +101,29 @@ def _structure(artifact: Artifact, trie: DeviceTrie) -> list[Check]:
     """What formats.structure checks: all bitmaps, and their rank and select directories."""
     at = addresses(artifact, trie.payload())
     maps = list(bitmaps(Payload(artifact)))
-    found = cupy.full(len(maps), np.uint64(_NOWHERE), np.uint64)
+    found = cupy.full((len(maps), len(_WRONG)), np.uint64(_NOWHERE), np.uint64)
     ones = cupy.zeros(len(maps), np.uint64)
     for i, bitmap in enumerate(maps):
-        _launch(*_bitmap_launch(bitmap, at), found[i : i + 1], ones[i : i + 1])
+        _launch(*_bitmap_launch(bitmap, at), found[i], ones[i : i + 1])
     wrong: dict[str, str] = {}
-    for bitmap, place, count in zip(maps, found.get().tolist(), ones.get().tolist(), strict=True):
+    for bitmap, places, count in zip(maps, found.get().tolist(), ones.get().tolist(), strict=True):
         where = f"{bitmap.where}, {bitmap.name}"
-        if place != _NOWHERE:
-            name, what = _WRONG[place & 7]
-            wrong.setdefault(name, f"{where}: {what.format(place >> 3)}")
+        for (name, causes), place in zip(_WRONG.items(), places, strict=True):
+            if place != _NOWHERE:
+                wrong.setdefault(name, f"{where}: {causes[place & 3].format(place >> 2)}")
         if count != bitmap.ones:
             cause = f"{count:,} ones where {bitmap.ones:,} are stated"
             wrong.setdefault("bitmaps", f"{where}: {cause}")
-    return [
-        Check(name, name not in wrong, wrong.get(name, HOLDS[name]))
-        for name in ("bitmaps", "directories")
-    ]
+    return [Check(name, name not in wrong, wrong.get(name, HOLDS[name])) for name in _WRONG]
 
 
 def _bitmap_launch(bitmap: Bitmap, at: dict[str, int]) -> tuple[Any, ...]:
     """The kernel for a bitmap, its threads, and its first arguments."""
 
     def address(name: str, element: int | None) -> np.uint64:
-        size = SECTION[name].dtype.itemsize if name in SECTION else 0
-        return np.uint64(0 if element is None else at[name] + element * size)
+        if element is None:
+            return np.uint64(0)
+        return np.uint64(at[name] + element * SECTION[name].dtype.itemsize)
 
     rank = f"{bitmap.name}_rank"
     wide = SECTION[rank].dtype.itemsize == 8

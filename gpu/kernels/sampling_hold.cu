@@ -4,8 +4,10 @@
 // then goes through its part once more, sums, lists, writes the mask or draws; and each finds the
 // boundary within all that was listed, which is what it puts right in its own part of the mask.
 //
-// Memory: 4 bytes read an element of float32, and 4 written for the mask. Six barriers of the
-// cluster, at two of which it works on. Before compute capability 9.0 there are no clusters, and nothing here.
+// Memory: 4 bytes read an element of float32, and 4 written for the mask. More than MOST_LISTED
+// entries go to a list in device memory, of half a byte an element, which each block then reads
+// some times from L2. Six barriers of the cluster, at two of which it works on. Before compute
+// capability 9.0 there are no clusters, and nothing here.
 #define THREADS 512
 #include "sampling_draw.cuh"
 
@@ -85,10 +87,10 @@ struct Reached {
 struct Here {
     const element* x;  // the row
     element* y;        // the block's part of the mask
-    u64* list;         // on chip what the block lists, in device memory what all do
+    u64* spilled;      // where a list that is too long for the chip lies, all blocks' one; or null
     i64 r, begin;
     double temperature, p;
-    u32 rank, length, top, nan, how, turned, spilled;
+    u32 rank, length, top, nan, how, turned;
     float scale, origin, below, above;
     Weight weight;
     Drawing drawing;
@@ -200,8 +202,9 @@ __device__ __forceinline__ void count_row(const Here& here, const Scale& scale,
 // The pass over the block's part that sums, lists what is in the window, and writes the mask or
 // draws.
 template <int RESULT>
-__device__ __forceinline__ Sums keep_part(const Here& here, const element* held, u32 flip,
-                                          u32* groups_of_all, Posted& posted, u64* scratch) {
+__device__ __forceinline__ Sums keep_part(const Here& here, const element* held, u64* list,
+                                          u32 flip, u32* groups_of_all, Posted& posted,
+                                          u64* scratch) {
     const u32 lane = threadIdx.x & 31, length = here.length, begin = (u32)here.begin;
     const float scale = here.scale, origin = here.origin, below = here.below, above = here.above;
     const Weight weight = here.weight;
@@ -222,9 +225,10 @@ __device__ __forceinline__ Sums keep_part(const Here& here, const element* held,
                         const float value = value_of(held[at]);
                         const float place = __fmaf_rn(-value, scale, origin);
                         if (place < below || !(place < above)) continue;
-                        u32* listed = here.spilled ? peer(&posted.listed, 0) : &posted.listed;
-                        here.list[atomicAdd(listed, 1u)] =
-                            (u64)key_of(value) << 32 | ((begin + at) ^ flip);
+                        const u64 entry = (u64)key_of(value) << 32 | (begin + at);
+                        if (here.spilled)
+                            here.spilled[atomicAdd(peer(&posted.listed, 0), 1u)] = entry;
+                        else list[atomicAdd(&posted.listed, 1u)] = entry ^ flip;
                     }
                 }
                 if (RESULT == KEEP_MASK) write_pack(y, pack, i, length, vector);
@@ -262,8 +266,8 @@ __device__ __forceinline__ u32 gather_finalists(Posted& posted, u64* finalists) 
 }
 
 // Everybody's sums, and all that is listed on chip, into `gathered`; how many are listed.
-__device__ __forceinline__ u32 gather(const Here& here, Posted& posted, Certain& certain,
-                                      Shared& shared) {
+__device__ __forceinline__ u32 gather(const Here& here, Posted& posted, u64* list,
+                                      Certain& certain, Shared& shared) {
     const u32 t = threadIdx.x;
     // In halves: a row's sum may take more than 64 bits.
     u64 kept[2] = {0, 0}, all[2] = {0, 0};
@@ -286,7 +290,7 @@ __device__ __forceinline__ u32 gather(const Here& here, Posted& posted, Certain&
 #pragma unroll
         for (u32 q = 0; q < CLUSTER - 1; ++q)
             if (i >= upto[q]) from = q + 1, before = upto[q];
-        gathered(shared)[i] = peer(here.list, from)[i - before];
+        gathered(shared)[i] = peer(list, from)[i - before];
     }
     return n;
 }
@@ -309,6 +313,7 @@ __device__ __forceinline__ void hold_row(const element* logits, i64 stride, i64 
     u32* counts = (u32*)memory;
     u32* groups = (u32*)memory;
     Shared& shared = *(Shared*)memory;
+    u64* list = (u64*)((char*)memory + FIRST_BYTES);
     element* held = (element*)((char*)memory + WORK_BYTES);
     const u32 t = threadIdx.x;
     cluster_arrive();  // waited for before anything is written to another block
@@ -318,8 +323,7 @@ __device__ __forceinline__ void hold_row(const element* logits, i64 stride, i64 
         const i64 left = size - begin < part ? size - begin : part;
         here.x = logits + r * stride;
         here.y = masked + r * masked_stride + begin;
-        here.list = (u64*)((char*)memory + FIRST_BYTES);
-        here.spilled = 0;
+        here.spilled = nullptr;
         here.r = r, here.begin = begin, here.rank = rank;
         here.length = left > 0 ? (u32)left : 0;
         here.temperature = temperatures ? temperatures[r] : temperature_all;
@@ -339,10 +343,11 @@ __device__ __forceinline__ void hold_row(const element* logits, i64 stride, i64 
             here.below = here.above = __uint_as_float(0x7F800000u);
             here.turned = how == KEEP_ONE && keeps_last(here.temperature, by_sort) ? ~0u : 0;
             reached.least = 1.0f;
-            if (how == KEEP_ALL) here.weight.set(seen.top, here.temperature);
+            if (how == KEEP_ALL && RESULT != KEEP_DRAW)
+                here.weight.set(seen.top, here.temperature);
         }
         // To draw among all, the mass of all is wanted.
-        if (how == BY_BIN || (RESULT == KEEP_DRAW && how == KEEP_ALL)) {
+        if (how == BY_BIN || (how == KEEP_ALL && RESULT == KEEP_DRAW)) {
             count_row(here, scale, held, counts, posted);
             const Window window(scale, here.p);
             cluster_wait();
@@ -350,12 +355,8 @@ __device__ __forceinline__ void hold_row(const element* logits, i64 stride, i64 
             if (t == 0 && how == BY_BIN) {
                 here.below = (float)reached.bin[0];
                 here.above = (float)(reached.bin[1] + 1);
-                if (reached.listed > capacity) {
-                    here.how = BY_SEARCH;
-                } else if (reached.listed > MOST_LISTED) {
-                    here.list = lists + here.r * capacity;
-                    here.spilled = 1;
-                }
+                if (reached.listed > capacity) here.how = BY_SEARCH;
+                else if (reached.listed > MOST_LISTED) here.spilled = lists + here.r * capacity;
             }
         }
         if (RESULT == KEEP_DRAW && t == 0) here.drawing.set(out, here.r, reached.least);
@@ -364,26 +365,29 @@ __device__ __forceinline__ void hold_row(const element* logits, i64 stride, i64 
     const u32 flip = by_sort ? 0u : ~0u;
     Draw best = {0, 0, 0};
     if (here.how == BY_BIN || here.how == KEEP_ALL) {
-        const Sums found = keep_part<RESULT>(here, held, flip, groups, posted, sums);
+        const Sums found = keep_part<RESULT>(here, held, list, flip, groups, posted, sums);
         if (t < CLUSTER)
             *peer(&posted.reports[here.rank], t) =
                 Report{found, posted.listed, posted.finalists.count, 0};
         cluster_sync();
         Certain certain;
-        const u32 n = gather(here, posted, certain, shared);
+        const u32 n = gather(here, posted, list, certain, shared);
         u32 drawn = 0;
         if (RESULT == KEEP_DRAW && here.rank == 0)
             drawn = gather_finalists(posted, finalists);
         __syncthreads();
         cluster_arrive();
-        const List open = {nullptr, here.spilled ? here.list : gathered(shared), nullptr, flip, n};
+        const u64* places = here.spilled ? nullptr : gathered(shared);
+        const List open = {here.spilled, places, nullptr, flip, n};
         const u64 cut = finish_row(certain, open, here.p, here.temperature, 0, 0, shared);
         if (RESULT == KEEP_MASK) {
-            const u32 listed = here.spilled ? n : posted.listed;
-            for (u32 i = t; i < listed; i += THREADS) {
-                const u64 place = here.list[i];
-                const u32 at = ((u32)place ^ flip) - (u32)here.begin;
-                if (place >= cut && at < here.length) here.y[at] = held[at];
+            for (u32 i = t; i < (here.spilled ? 0 : posted.listed); i += THREADS) {
+                const u32 at = ((u32)list[i] ^ flip) - (u32)here.begin;
+                if (list[i] >= cut) here.y[at] = held[at];
+            }
+            for (u32 i = t; i < (here.spilled ? n : 0); i += THREADS) {
+                const u32 at = (u32)here.spilled[i] - (u32)here.begin;
+                if (open[i] >= cut && at < here.length) here.y[at] = held[at];
             }
         }
         if (RESULT == KEEP_DRAW && here.rank == 0) {

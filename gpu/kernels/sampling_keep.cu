@@ -71,7 +71,7 @@ __device__ __forceinline__ void find_window(Keeping& block, PARTS, Mass& mass, c
     const Scale scale(seen.top, seen.low, here.temperature, size);
     u32 how = method_of(scale, seen.top, here.p, here.temperature, 0);
     float below = __uint_as_float(0x7F800000u), above = below, least = 1.0f;
-    if (how == BY_BIN || how == KEEP_ALL) {
+    if (how == BY_BIN || (how == KEEP_ALL && out.tokens)) {
         u64 mine = 0, total;
 #pragma unroll
         for (int j = 0; j < EACH; ++j) mine += scale.most(t * EACH + j, own[j]);

@@ -78,7 +78,7 @@ __device__ __forceinline__ void add_counts(const u32* counts, u32* bins) {
 
 extern "C" __global__ void __launch_bounds__(THREADS, 2)
 masses(PARTS, u32* bins, const Extremes* bounds, const double* ps, double p_all,
-       const double* temperatures, double temperature_all) {
+       const double* temperatures, double temperature_all, int drawing) {
     __shared__ u32 counts[MASS_BINS];
     __shared__ Extremes scratch[32];
     const Part part = PART_HERE;
@@ -88,7 +88,8 @@ masses(PARTS, u32* bins, const Extremes* bounds, const double* ps, double p_all,
     const Scale scale(seen.top, seen.low, temperature, size);
     const double p = ps ? ps[part.r] : p_all;
     const u32 how = method_of(scale, seen.top, p, temperature, 0);
-    if (how != BY_BIN && how != KEEP_ALL) return;
+    // To draw among all, the mass of all is wanted.
+    if (how != BY_BIN && !(how == KEEP_ALL && drawing)) return;
     count_part<false>(part, scale, true, seen.top, counts);
     add_counts(counts, bins + part.r * MASS_BINS);
 }

@@ -8,19 +8,22 @@ __device__ __forceinline__ void report(u64* first_wrong, u64 place) {
     atomicMin(first_wrong, place);
 }
 
-// What can be wrong with a bitmap: with a rank or a select entry, with what fills the last word of
-// either directory, with bits behind the end, with the first or the last bit.
-enum { RANK, SELECT, RANK_FILLER, SELECT_FILLER, BEHIND, FIRST, LAST };
+// What can be wrong with directories: a rank or a select entry, or what fills the last word of
+// either. With a bitmap: bits behind the end, the first or the last bit.
+enum { RANK, SELECT, RANK_FILLER, SELECT_FILLER };
+enum { BEHIND, FIRST, LAST };
 
 // What holds of some bitmaps alone.
 static constexpr u32 BEGINS_WITH_ONE = 1, ENDS_WITH_ONE = 2, FILLED = 4;
 
-// A bitmap of `size` bits with `stated` ones, and its directories, which may be null. `found` gets
-// the first place that is wrong, with what is wrong there, and `ones` how many there are.
+// A bitmap of `size` bits with `stated` ones, and its directories, which may be null. `found` gets,
+// of the bitmap and of the directories, the first place that is wrong, with what is wrong there;
+// `ones` how many there are.
 template <class X>
 __device__ void check_bitmap(const u64* words, const X* ranks, const u32* selects, u64 size,
                              u64 stated, u32 rules, u64* found, u64* ones) {
-    auto wrong = [&](u64 place, u64 what) { report(found, place << 3 | what); };
+    auto wrong = [&](u64 place, u64 what) { report(found, place << 2 | what); };
+    auto wrong_entry = [&](u64 place, u64 what) { report(found + 1, place << 2 | what); };
     const u64 blocks = size / BLOCK_BITS + 1, all_words = (size + 63) / 64;
     const u64 entries = (stated + SELECT_ONES - 1) / SELECT_ONES;  // of `selects`, but for the last
     const u64 first = blockIdx.x * u64(blockDim.x) + threadIdx.x;
@@ -32,23 +35,24 @@ __device__ void check_bitmap(const u64* words, const X* ranks, const u32* select
         mine += counted;
         if (!ranks) continue;
         const u64 before = ranks[b], behind = before + counted;
-        if (before > size || (b == 0 && before != 0)) wrong(b, RANK);
-        else if (b + 1 < blocks && ranks[b + 1] != behind) wrong(b + 1, RANK);
+        if (before > size || (b == 0 && before != 0)) wrong_entry(b, RANK);
+        else if (b + 1 < blocks && ranks[b + 1] != behind) wrong_entry(b + 1, RANK);
         else if (selects)
             for (u64 e = (before + SELECT_ONES - 1) / SELECT_ONES; e * SELECT_ONES < behind; e++)
-                if (e < entries && selects[e] != b) wrong(e, SELECT);
+                if (e < entries && selects[e] != b) wrong_entry(e, SELECT);
     }
-    if (mine > 0) atomicAdd(ones, u64(mine));
+    mine = __reduce_add_sync(FULL, mine);
+    if (mine > 0 && threadIdx.x % 32 == 0) atomicAdd(ones, u64(mine));
     if (first > 0) return;
     if (size % 64 && words[all_words - 1] >> (size % 64)) wrong(size, BEHIND);
     if (rules & BEGINS_WITH_ONE && !(words[0] & 1)) wrong(0, FIRST);
     if (rules & ENDS_WITH_ONE && !(words[all_words - 1] >> ((size - 1) % 64) & 1))
         wrong(size - 1, LAST);
-    if (ranks && rules & FILLED && blocks % 2 && ranks[blocks]) wrong(blocks, RANK_FILLER);
+    if (ranks && rules & FILLED && blocks % 2 && ranks[blocks]) wrong_entry(blocks, RANK_FILLER);
     if (!selects || stated == 0) return;
-    if (selects[entries] != (size - 1) / BLOCK_BITS) wrong(entries, SELECT);
+    if (selects[entries] != (size - 1) / BLOCK_BITS) wrong_entry(entries, SELECT);
     if (rules & FILLED && entries % 2 == 0 && selects[entries + 1])
-        wrong(entries + 1, SELECT_FILLER);
+        wrong_entry(entries + 1, SELECT_FILLER);
 }
 
 extern "C" __global__ void check_bitmap_32(const u64* words, const u32* ranks, const u32* selects,
