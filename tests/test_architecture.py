@@ -106,7 +106,7 @@ def test_the_import_test_itself(layer, line, wrong):
 def test_files_are_short():
     lengths = {
         str(path.relative_to(ROOT)): len(path.read_text().splitlines())
-        for path in source_files(".py", ".cu", ".cuh")
+        for path in source_files(".py", ".cu", ".cuh", ".hpp")
     }
     assert lengths
     assert {name: n for name, n in lengths.items() if n > MAX_LINES} == {}
@@ -115,7 +115,7 @@ def test_files_are_short():
 def test_no_file_is_named_for_nothing():
     names = {
         str(path.relative_to(ROOT))
-        for path in source_files(".py", ".cu", ".cuh")
+        for path in source_files(".py", ".cu", ".cuh", ".hpp")
         if FORBIDDEN_NAMES & {part.lower() for part in path.relative_to(ROOT).with_suffix("").parts}
     }
     assert names == set()

@@ -337,7 +337,7 @@ def _create(text: str, name: str, headers: Any, names: Any) -> _Program:
 
 
 def _version() -> tuple[str, str]:
-    ours = (HEADER, HEADER.with_name("translate.py"))
+    ours = (*sorted(HEADER.parent.glob("*.hpp")), HEADER.with_name("translate.py"))
     return "emulator", xxhash.xxh3_64_hexdigest(b"".join(path.read_bytes() for path in ours))
 
 
