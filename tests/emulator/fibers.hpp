@@ -1,7 +1,7 @@
 // The threads of a kernel as fibers of one host thread, and where they meet: warps, blocks, clusters.
 //
 // One host thread runs everything, in an order that a seed chooses: a block goes on until all of its
-// threads wait for others. Blocks run one after another, but for those that may wait for each
+// threads wait for others, or at some of its barriers lets others go on. Blocks run one after another, but for those that may wait for each
 // other: of a cooperative launch all, of others a cluster.
 // A block's static shared variables are thread-local ones, of which a block has its own copy: what
 // is running lies where the compiler put them, the others' lie aside.
@@ -289,6 +289,12 @@ static void* of_peer(const void* here, unsigned rank) {
     return rank == running->block ? (char*)here : blocks[rank].aside.data() + (at - statics);
 }
 
+// Whether a block, at this point of its run, lets others go on: one time in `times`.
+static bool by_chance(unsigned point, unsigned times) {
+    unsigned mixed = (point * 2654435761u ^ running->block * 40503u ^ chance) * 2246822519u;
+    return (mixed >> 16) % times == 0;
+}
+
 static unsigned long long* exchange(const char* what, unsigned long long value) {
     Warp& own = warp();
     const unsigned generation = own.generation, lanes = std::min(32u, blockDim.x);
@@ -321,7 +327,9 @@ static unsigned vote(unsigned adds) {
     votes += adds;
     own.arrived++;
     if (!meet(own, own.live)) wait(&own.generation, generation);
-    return votes;
+    const unsigned result = votes;
+    if (blocks.size() > 1 && by_chance(generation, 8)) wait(&own.turns, own.turns);
+    return result;
 }
 
 // A barrier of the cluster in two halves, of which a fiber has at most one open.
@@ -329,10 +337,9 @@ static void cluster_arrive() {
     running->cluster_generation = cluster.generation;
     cluster.arrived++;
     meet(cluster, cluster_live);
-    // By chance others go on first, or this block to its end.
+    // Others go on first, or this block to its end.
     const unsigned turns = block().turns;
-    if ((turns * 2654435761u ^ running->block * 40503u ^ chance) >> 8 & 1)
-        wait(&block().turns, turns);
+    if (by_chance(turns, 2)) wait(&block().turns, turns);
 }
 static void cluster_wait() {
     if (cluster.generation == running->cluster_generation)
