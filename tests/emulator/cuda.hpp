@@ -1,5 +1,5 @@
-// CUDA on a CPU, for the kernels of gpu/kernels: its words, types, collectives, atomics and arithmetic.
-// fibers.hpp has the threads.
+// CUDA on a CPU, for the kernels of gpu/kernels: its words, types, collectives, atomics and
+// arithmetic. fibers.hpp has the threads.
 #include "fibers.hpp"
 
 #define __device__
@@ -114,9 +114,17 @@ static inline X __ldcg(const X* at) { return *at; }
 template <class X, class Y>
 static inline X atomicAdd(X* at, Y value) { X old = *at; *at = old + (X)value; return old; }
 template <class X, class Y>
-static inline X atomicMin(X* at, Y value) { X old = *at; *at = std::min(old, (X)value); return old; }
+static inline X atomicMin(X* at, Y value) {
+    X old = *at;
+    *at = std::min(old, (X)value);
+    return old;
+}
 template <class X, class Y>
-static inline X atomicMax(X* at, Y value) { X old = *at; *at = std::max(old, (X)value); return old; }
+static inline X atomicMax(X* at, Y value) {
+    X old = *at;
+    *at = std::max(old, (X)value);
+    return old;
+}
 template <class X, class Y>
 static inline X atomicOr(X* at, Y value) { X old = *at; *at = old | (X)value; return old; }
 template <class X, class Y, class Z>

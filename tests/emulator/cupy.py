@@ -65,7 +65,7 @@ class ndarray(np.lib.mixins.NDArrayOperatorsMixin):  # noqa: N801
         return lambda *given, **options: _device(value(*map(_host, given), **options))
 
     def __getitem__(self, key: Any) -> Any:
-        return _device(self._host[_host(key)], keep=True)
+        return _device(self._host[_host(key)])
 
     def __setitem__(self, key: Any, value: Any) -> None:
         self._host[_host(key)] = _host(value)
@@ -104,7 +104,7 @@ def _on_device(array: Any) -> bool:
     return hasattr(array, "piece")
 
 
-def _device(value: Any, keep: bool = False) -> Any:
+def _device(value: Any) -> Any:
     """A result of NumPy on the device: where it lies there already, as it is."""
     if isinstance(value, np.generic):
         value = np.asarray(value)

@@ -1,10 +1,11 @@
-// The threads of a kernel as fibers of one host thread, and where they meet: warps, blocks, clusters.
+// The threads of a kernel as fibers of one host thread, and where they meet: warps, blocks,
+// clusters.
 //
-// One host thread runs everything, in an order that a seed chooses: a block goes on until all of its
-// threads wait for others, or at some of its barriers lets others go on. Blocks run one after another, but for those that may wait for each
-// other: of a cooperative launch all, of others a cluster.
-// A block's static shared variables are thread-local ones, of which a block has its own copy: what
-// is running lies where the compiler put them, the others' lie aside.
+// An order that a seed chooses runs everything: a block goes on until all of its threads wait for
+// others, or at some of its barriers lets others go on. Blocks run one after another, but for those
+// that may wait for each other: of a cooperative launch all, of others a cluster. A block's static
+// shared variables are thread-local ones, of which a block has its own copy: what is running lies
+// where the compiler put them, the others' lie aside.
 #pragma once
 #include <link.h>
 #include <sys/mman.h>
