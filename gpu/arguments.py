@@ -13,9 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from flashtrie.formats.schema import (
-    COLUMN,
     COUNTS,
-    LEVEL_COLUMNS,
     LEVEL_SECTIONS,
     PARAMETER,
     PARAMETERS,
@@ -25,9 +23,8 @@ from flashtrie.formats.schema import (
     counts,
 )
 
-# Bitmaps that have a fine directory, and what a level has beside its sections.
-FINE_BITMAPS = ("tail", "tail_long", "tail_token_flag", "tail_index_flag")
-DERIVED = ("firsts", "kinds", "kind_ranks", *(f"{name}_fine" for name in FINE_BITMAPS))
+# What a level has beside its sections.
+DERIVED = ("firsts", "kinds", "kind_ranks", "tail_starts")
 LEVEL_FIELDS = (*PARAMETERS, *DERIVED)
 
 TRIE_FIELDS = (
@@ -36,6 +33,7 @@ TRIE_FIELDS = (
     *COUNTS,
     *WHOLE_SECTIONS,
     "store_flag_fine",
+    "tail_start_bits",
     "rank_table",
     "rank_table_size",
     "rank_hash",
@@ -106,16 +104,9 @@ def level_words(
     return words
 
 
-def fine_bits(header: Header) -> dict[str, npt.NDArray[np.int64]]:
-    """Bits of each bitmap that has a fine directory, by level: int64 [D]."""
-    columns = {name: header.level_table[:, COLUMN[name]] for name in LEVEL_COLUMNS}
-    shorts = columns["tails"] - columns["long_tails"]
-    return {
-        "tail": columns["nodes"] - columns["inner"],
-        "tail_long": columns["tails"],
-        "tail_token_flag": np.where(columns["tail_token_highs"] > 0, shorts, 0),
-        "tail_index_flag": np.where(columns["tail_index_highs"] > 0, columns["long_tails"], 0),
-    }
+def tail_start_bits(header: Header) -> int:
+    """Bits of an element of `tail_starts`: a position in the store, a label, or neither."""
+    return (header.store_tokens + header.alphabet_size).bit_length()
 
 
 def trie_words(
@@ -123,18 +114,20 @@ def trie_words(
     addresses: Mapping[str, int],
     levels: int,
     store_flag_fine: int,
+    tail_start_bits: int,
     rank_table: int,
     rank_table_size: int,
     rank_hash: int,
     rank_hash_shift: int,
 ) -> npt.NDArray[np.uint64]:
-    """The trie; the last arguments are the addresses of levels and of the alphabet inverted."""
+    """The trie; the last arguments are what is derived, and the alphabet inverted."""
     values = {
         "levels": levels,
         "depth": header.levels,
         **counts(header),
         **{name: addresses[name] for name in WHOLE_SECTIONS},
         "store_flag_fine": store_flag_fine,
+        "tail_start_bits": tail_start_bits,
         "rank_table": rank_table,
         "rank_table_size": rank_table_size,
         "rank_hash": rank_hash,

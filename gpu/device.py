@@ -14,7 +14,7 @@ import numpy.typing as npt
 from flashtrie.formats.errors import ResourceError, UsageError
 from flashtrie.formats.progress import Progress
 from flashtrie.formats.reader import Artifact
-from flashtrie.formats.schema import COLUMN, SECTION, Header
+from flashtrie.formats.schema import COLUMN, LEVEL_COLUMNS, SECTION, Header
 from flashtrie.formats.search import (
     ABSENT,
     DEFAULT_BEAM_WIDTH,
@@ -79,8 +79,10 @@ class DeviceTrie:
             addresses,
             self._derived.levels.data.ptr,
             self._derived.store_flag_fine,
+            arguments.tail_start_bits(self.header),
             *self._ranks.arguments,
         )
+        self._derived.derive(self.trie_words)
         self.searcher = Searcher(self.header, self.trie_words)
         cupy.cuda.get_current_stream().synchronize()
         self.report = LoadReport(
@@ -222,29 +224,32 @@ class _Derived:
     """What is derived from the sections at loading; kernels/trie.cuh says what for."""
 
     def __init__(self, artifact: Artifact, addresses: Mapping[str, int]) -> None:
-        header = artifact.header
-        sizes = self._sizes(header)
+        """Zeros."""
+        self._header = artifact.header
+        self._store_flag = addresses["store_flag"]
+        sizes = self._sizes(self._header)
         self._arrays = {name: cupy.zeros(sum(parts), np.uint32) for name, parts in sizes.items()}
         starts = {name: _starts(array, sizes[name]) for name, array in self._arrays.items()}
         self.store_flag_fine = int(starts.pop("store_flag_fine")[0])
-        words = arguments.level_words(artifact.parameters, addresses, starts)
-        self.levels = cupy.asarray(words)
-        for row in range(header.levels):
-            levels = (self.levels, np.uint64(row))
-            _launch("derive_kinds", sizes["kind_ranks"][row], levels)
-            if row + 1 < header.levels:
-                _launch("derive_firsts", int(header.level_table[row + 1, 0]) // 64 + 1, levels)
-        for name, bits in arguments.fine_bits(header).items():
-            column = arguments.LEVEL_FIELDS.index(f"{name}_offset")
-            for row in range(header.levels):
-                self._derive_fine(words[row, column], int(bits[row]), starts[f"{name}_fine"][row])
-        bits_of_store = header.store_tokens if header.store.highs else 0
-        self._derive_fine(addresses["store_flag"], bits_of_store, self.store_flag_fine)
+        self.levels = cupy.asarray(arguments.level_words(artifact.parameters, addresses, starts))
 
-    @staticmethod
-    def _derive_fine(words: Any, bits: int, fine: Any) -> None:
+    def derive(self, trie_words: npt.NDArray[np.uint64]) -> None:
+        """Fill them, without waiting."""
+        header = self._header
+        trie = arguments.by_value(trie_words)
+        columns = {name: header.level_table[:, COLUMN[name]].tolist() for name in LEVEL_COLUMNS}
+        for row in range(header.levels):
+            nodes, inner, tails = (columns[name][row] for name in ("nodes", "inner", "tails"))
+            levels = (self.levels, np.uint64(row))
+            _launch("derive_kinds", -(-nodes // _KIND_NODES), levels)
+            if row + 1 < header.levels:
+                _launch("derive_firsts", columns["nodes"][row + 1] // 64 + 1, levels)
+            if tails:
+                _launch("derive_tail_starts", nodes - inner, (trie, np.uint64(row)))
+        bits = _store_flags(header)
         if bits:
-            _launch("derive_fine", bits // 64 + 1, tuple(map(np.uint64, (words, bits, fine))))
+            given = (self._store_flag, bits, self.store_flag_fine)
+            _launch("derive_fine", bits // 64 + 1, tuple(map(np.uint64, given)))
 
     @classmethod
     def bytes(cls, header: Header) -> int:
@@ -255,29 +260,28 @@ class _Derived:
     @staticmethod
     def _sizes(header: Header) -> dict[str, list[int]]:
         """Of each derived array, its 32-bit words of each level; all begin at 16 bytes."""
-        nodes = header.level_table[:, COLUMN["nodes"]].tolist()
-        inner = header.level_table[:, COLUMN["inner"]].tolist()
+        columns = {name: header.level_table[:, COLUMN[name]].tolist() for name in LEVEL_COLUMNS}
+        nodes, inner, tails = (columns[name] for name in ("nodes", "inner", "tails"))
         blocks = [-(-n // _KIND_NODES) for n in nodes]
+        bits = arguments.tail_start_bits(header)
+        leaves = [n - i if t else 0 for n, i, t in zip(nodes, inner, tails, strict=True)]
         return {
             "firsts": [_multiple_of_4(2 * (n + 1)) for n in inner],
             "kinds": [_KIND_NODES // 16 * n for n in blocks],
             "kind_ranks": [_multiple_of_4(n) for n in blocks],
-            **{
-                f"{name}_fine": [_fine_words(n) for n in bits.tolist()]
-                for name, bits in arguments.fine_bits(header).items()
-            },
-            "store_flag_fine": [_fine_words(header.store_tokens if header.store.highs else 0)],
+            "tail_starts": [_multiple_of_4(n * bits // 32 + 3) for n in leaves],
+            "store_flag_fine": [_multiple_of_4(_store_flags(header) // 128 + 1)],
         }
+
+
+def _store_flags(header: Header) -> int:
+    """Bits of the store's flags, 0 where no label has a high part."""
+    return header.store_tokens if header.store.highs else 0
 
 
 def _launch(name: str, threads: int, given: tuple[Any, ...]) -> None:
     blocks = min(-(-threads // _THREADS), 1 << 20)
     load("derive.cu", name)((blocks,), (_THREADS,), given)
-
-
-def _fine_words(bits: int) -> int:
-    """32-bit words of a fine directory, 16 bits for each 64."""
-    return _multiple_of_4(bits // 128 + 1)
 
 
 def _multiple_of_4(n: int) -> int:

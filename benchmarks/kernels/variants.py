@@ -32,7 +32,7 @@ VARIANTS = (
     ),
     Variant(
         "03-derived",
-        "kinds of nodes, first children and fine directories beside the sections",
+        "kinds of nodes, first children and starts of tails beside the sections",
         {"WAVE_UNITS": _OFF},
     ),
     Variant("04-waves", "each beam's best proposals first, then what their bounds let pass", {}),
@@ -43,13 +43,13 @@ VARIANTS = (
     Variant("09-512-threads", "blocks of 512 threads, not 1,024", {"THREADS": 512}),
     Variant("10-waves-of-2", "2 proposals in the first wave", {"FIRST_PROPOSALS": 2}),
     Variant("11-waves-later", "two waves from 8 units a warp on", {"WAVE_UNITS": 8}),
-    Variant("12-cuts-by-8-warps", "8 warps go through the counts, not 16", {"CUT_WARPS": 8}),
-    Variant("13-cuts-by-32-warps", "all 32 warps go through the counts", {"CUT_WARPS": 32}),
     Variant(
-        "14-1024-bins",
-        "half as many bins of scores, twice as wide, by 8 warps",
-        {"BINS": 1024, "CUT_WARPS": 8},
+        "12-a-lane-a-search",
+        "each proposal that is searched for among siblings by one lane, not up to 8",
+        {"MOST_LANES": 0},
     ),
+    Variant("13-4-lanes-a-search", "4 lanes at most, not 8", {"MOST_LANES": 2}),
+    Variant("14-1024-bins", "half as many bins of scores, twice as wide", {"BINS": 1024}),
     Variant(
         "15-root-scanned",
         "the children of the root are scanned as any node's, not looked up in its bitmap",

@@ -22,6 +22,10 @@
 #define ROOT_BITMAP 1  // 0: the children of the root are scanned, as those of any node are
 #endif
 
+#ifndef MOST_LANES
+#define MOST_LANES 3  // log2 of the lanes that search for a proposal together, while there are enough
+#endif
+
 static constexpr u32 UNIT = 32 * ROWS;  // children
 
 // Beside the number in `units`: proposals are searched for among the children, pair by pair of
@@ -32,18 +36,16 @@ static constexpr u32 UNITS = TAIL - 1;
 
 static constexpr u32 CUT_OFF = 0xFFFF;  // in `rank`: not among the first B
 
-// In a tail, `place.w` is the row of the leaf's level, with this bit while the leaf's own tail is
-// still to be found; `place.x` is the number of the leaf then, else x and y are the position in
-// the store of the next label. `place.z` is the leaf. For a node the place is its first child, how
-// many there are, and `lows` and `high` of Children.
-static constexpr u32 AT_LEAF = 1u << 31;
+static constexpr u32 TOGETHER = 8;  // keys that a thread compares in a turn
+static_assert(2 * STAGE % TOGETHER == 0, "a list is filled up to a whole number of turns");
+
+// In a tail, x and y of the place are the position in the store of the next label, or with this bit
+// of w the only label; `place.z` is the leaf, `place.w` the row of its level. For a node the place
+// is its first child, how many there are, and `lows` and `high` of Children.
+static constexpr u32 ONE_LABEL = 1u << 31;
 
 __device__ __forceinline__ u32 position_of_beam(const Step& s, u32 beam) {
     return s.block.sorted ? beam : s.block.rank[beam];
-}
-
-__device__ __forceinline__ u32 run_of_beams(const Step& s) {
-    return (s.block.beams + GROUPS - 1) / GROUPS;
 }
 
 // What a scan goes through: beams in tails, if they are its own too, then units of children, then
@@ -53,24 +55,44 @@ __device__ __forceinline__ void set_units(const Step& s, u32 units, u32 pairs, b
     const bool tails = with_tails && block.number > 1;
     block.tail_units = tails ? (block.beams + TAIL_LANES - 1) / TAIL_LANES : 0;
     block.child_units = block.tail_units + units;
-    block.units = block.child_units + (pairs + 31) / 32;
     block.pairs = pairs;
+    block.pair_shift = 0;
+    if (block.number > 1) {
+        const u32 lanes = s.group() * THREADS;
+        while (block.pair_shift < MOST_LANES && pairs << block.pair_shift <= lanes / 2) {
+            block.pair_shift++;
+        }
+        if (block.pair_shift == 1) block.pair_shift = 0;  // two lanes have one probe, as one has
+    }
+    block.units = block.child_units + ((pairs << block.pair_shift) + 31) / 32;
     block.first_proposal = 0;
 }
 
 // Of a list that is not in order, the entries stand bin by bin, bin `cut_bin` last: an entry's
-// position is what stands before its bin, and how many of its bin come before it. Where each beam
-// came from goes into the history by its position, each block writing its share.
+// position is what stands before its bin, and how many of its bin come before it. These are counted
+// TOGETHER, with entries of other bins at both ends, whose keys are smaller before and larger
+// behind. Where each beam came from goes into the history by its position, each block writing its
+// share.
 __device__ __forceinline__ void rank_beam(const Step& s, const u64* keys, u32 i, u32* history) {
     Block& block = s.block;
     u64 key = keys[i];
     u32 bin = bin_of(block.before_best, of_falling(u32(key >> 32)));
-    u32 first = block.bins[BEAMS][bin];
+    u32 first = block.bins[BEAMS][bin] & ~(TOGETHER - 1);
     u32 stop = bin == block.cut_bin ? block.beams : block.bins[BEAMS][bin + 1];
     u32 position = first;
     // Of right payloads no two keys are equal; of others two beams may share a position.
-#pragma unroll 2
-    for (u32 j = first; j < stop; j++) position += keys[j] < key;
+#pragma unroll 1
+    for (u32 j = first; j < stop; j += TOGETHER) {
+        ulonglong2 pairs[TOGETHER / 2];
+        u32 before = 0;
+#pragma unroll
+        for (u32 n = 0; n < TOGETHER / 2; n++) pairs[n] = ((const ulonglong2*)(keys + j))[n];
+#pragma unroll
+        for (u32 n = 0; n < TOGETHER / 2; n++) {
+            before += u32(pairs[n].x < key) + u32(pairs[n].y < key);
+        }
+        position += before;
+    }
     bool kept = position < s.beam_width();
     block.rank[i] = kept ? u16(position) : u16(CUT_OFF);
     if (kept && (i & block.share_mask) == block.member) history[position] = u32(key);
@@ -84,11 +106,50 @@ __device__ __forceinline__ u32 work_of_beam(const Step& s, const u64* keys, u32 
     return s.block.rank[i] != CUT_OFF ? word : TAIL;
 }
 
+// Entry `i` of a list that is not in order: a key larger than any behind its end.
+__device__ __forceinline__ u64 fetch_beam(const Step& s, u32 i, u32& word) {
+    bool there = i < s.block.beams;
+    word = there ? fresh(s.block.list.units + i) : 0;
+    return there ? fresh(s.block.list.keys + i) : ~0ull;
+}
+
+// Sums of units and pairs before each beam, or run of beams, of which `work` says how many it has.
+// The result is all units. A __syncthreads must follow.
+template <class Work>
+__device__ __forceinline__ u32 sum_work(const Step& s, u32 runs, bool with_tails, Work work) {
+    Block& block = s.block;
+    u32 each = (runs + THREADS - 1) / THREADS;
+    u32 first = smaller(thread_here() * each, runs);
+    u32 stop = smaller(first + each, runs);
+    u32 before[2] = {0, 0}, totals[2];
+#pragma unroll 1
+    for (u32 number = first; number < stop; number++) {
+        u32 units = 0, pairs = 0;
+        work(number, units, pairs);
+        block.first_unit[number] = units;
+        block.first_pair[number] = pairs;
+        before[0] += units;
+        before[1] += pairs;
+    }
+    block_exclusive_sums(before, block.of_units, totals);
+#pragma unroll 1
+    for (u32 number = first; number < stop; number++) {
+        u32 units = block.first_unit[number], pairs = block.first_pair[number];
+        block.first_unit[number] = before[0];
+        block.first_pair[number] = before[1];
+        before[0] += units;
+        before[1] += pairs;
+    }
+    if (threadIdx.x == 0) set_units(s, totals[0], totals[1], with_tails);
+    return totals[0] + totals[1] / 32;
+}
+
 // The same of a run of beams, of a list in order.
-__device__ __forceinline__ u32 work_of_run(const Step& s, u32 group, u32 run, u32& by_proposal) {
+__device__ __forceinline__ u32 work_of_run(const Step& s, u32 number, u32& by_proposal) {
+    const u32 run = s.block.run;
     u32 units = 0;
-    u32 last = smaller((group + 1) * run, s.block.beams);
-    for (u32 i = group * run; i < last; i++) {
+    u32 last = smaller((number + 1) * run, s.block.beams);
+    for (u32 i = number * run; i < last; i++) {
         u32 word = fresh(s.block.list.units + i);
         units += word & UNITS;
         by_proposal += word >> 31;
@@ -97,68 +158,60 @@ __device__ __forceinline__ u32 work_of_run(const Step& s, u32 group, u32 run, u3
 }
 
 // Read the list: `first_unit` and `first_pair` get the sums before each beam, or run of beams. The
-// result is all units.
-__device__ __forceinline__ u32 read_beams(const Step& s) {
+// result is all units. Something else is done on the way.
+template <class Call>
+__device__ __forceinline__ u32 read_beams(const Step& s, Call meanwhile) {
     Block& block = s.block;
-    u32 beams = block.beams;
+    const u32 beams = block.beams;
+    const bool in_bins = block.number > 1 && !block.sorted;
     u64* keys = (u64*)block.stage;
     u32* history = s.history(larger(block.number, 2u) - 1);
-    u32 run = 1, groups = beams;
-    if (block.number == 1) {
+    u64 key = 0;
+    u32 i = thread_here(), word = 0;
+    if (in_bins) key = fetch_beam(s, i, word);
+    meanwhile();
+    u32 run = 1, runs = beams;
+    if (in_bins) {
+#pragma unroll 1
+        while (i < ((beams + TOGETHER - 1) & ~(TOGETHER - 1))) {
+            keys[i] = key;
+            if (i < beams) block.first_unit[i] = word;
+            i += THREADS;
+            key = fetch_beam(s, i, word);
+        }
+    } else if (block.number == 1) {
         if (threadIdx.x == 0) {
             block.first_unit[0] =
                 ROOT_BITMAP ? BY_PROPOSAL : u32((s.search.trie.alphabet_size + UNIT - 1) / UNIT);
             block.best = __fadd_rn(0.0f, block.most);
         }
-    } else if (!block.sorted) {
-#pragma unroll 1
-        for (u32 i = thread_here(); i < beams; i += THREADS) {
-            keys[i] = fresh(block.list.keys + i);
-            block.first_unit[i] = fresh(block.list.units + i);
-        }
     } else {
-        run = run_of_beams(s);
-        groups = (beams + run - 1) / run;
+        run = (beams + GROUPS - 1) / GROUPS;
+        runs = (beams + run - 1) / run;
 #pragma unroll 1
-        for (u32 i = s.thread(); i < beams; i += s.threads()) {
-            history[i] = u32(fresh(block.list.keys + i));
+        for (u32 j = s.thread(); j < beams; j += s.threads()) {
+            history[j] = u32(fresh(block.list.keys + j));
         }
         if (threadIdx.x == 0) {
             block.best = __fadd_rn(of_falling(u32(fresh(block.list.keys) >> 32)), block.most);
         }
     }
+    if (threadIdx.x == 0) {
+        block.run = run;
+        block.runs = runs;
+    }
     __syncthreads();
-    u32 each = (groups + THREADS - 1) / THREADS;
-    u32 first = smaller(thread_here() * each, groups);
-    u32 stop = smaller(first + each, groups);
-    u32 before[2] = {0, 0}, totals[2];
-#pragma unroll 1
-    for (u32 group = first; group < stop; group++) {
-        u32 units = 0, by_proposal = 0;
+    return sum_work(s, runs, true, [&](u32 number, u32& units, u32& pairs) {
+        u32 by_proposal = 0;
         if (block.number > 1 && block.sorted) {
-            units = work_of_run(s, group, run, by_proposal);
+            units = work_of_run(s, number, by_proposal);
         } else {
-            u32 word = block.number > 1 ? work_of_beam(s, keys, group, history)
-                                        : block.first_unit[group];
+            word = in_bins ? work_of_beam(s, keys, number, history) : block.first_unit[number];
             units = word & UNITS;
             by_proposal = word >> 31;
         }
-        block.first_unit[group] = units;
-        block.first_pair[group] = by_proposal * s.width();
-        before[0] += units;
-        before[1] += by_proposal * s.width();
-    }
-    block_exclusive_sums(before, block.of_units, totals);
-#pragma unroll 1
-    for (u32 group = first; group < stop; group++) {
-        u32 units = block.first_unit[group], pairs = block.first_pair[group];
-        block.first_unit[group] = before[0];
-        block.first_pair[group] = before[1];
-        before[0] += units;
-        before[1] += pairs;
-    }
-    if (threadIdx.x == 0) set_units(s, totals[0], totals[1], true);
-    return totals[0] + totals[1] / 32;
+        pairs = by_proposal * s.width();
+    });
 }
 
 // Of words that do not fall, the last of `n` (up to GROUPS) that is at most `value`; the first
@@ -178,23 +231,22 @@ __device__ __forceinline__ u32 last_at_most(const u32* words, u32 n, u32 value) 
 
 // The beam that a unit of children is of, and which of its units it is. The warp together.
 __device__ __forceinline__ u32 beam_of_unit(const Step& s, u32 unit, u32& within) {
-    u32 run = run_of_beams(s);
-    u32 groups = (s.block.beams + run - 1) / run;
-    u32 group = last_at_most(s.block.first_unit, groups, unit);
-    within = unit - s.block.first_unit[group];
-    if (run == 1) return group;
-    const u32* units = s.block.list.units + group * run;
+    const u32 run = s.block.run;
+    u32 number = last_at_most(s.block.first_unit, s.block.runs, unit);
+    within = unit - s.block.first_unit[number];
+    if (run == 1) return number;
+    const u32* units = s.block.list.units + number * run;
     for (u32 i = 0;; i++) {
         u32 own = fresh(units + i) & UNITS;
-        if (within < own) return group * run + i;
+        if (within < own) return number * run + i;
         within -= own;
     }
 }
 
 // The beam of a pair, and its proposal. Each lane for itself.
 __device__ __forceinline__ u32 beam_of_pair(const Step& s, u32 pair, u32& proposal) {
-    u32 run = run_of_beams(s);
-    u32 low = 0, high = (s.block.beams + run - 1) / run;
+    const u32 run = s.block.run;
+    u32 low = 0, high = s.block.runs;
     while (high - low > 1) {
         u32 middle = (low + high) >> 1;
         bool before = s.block.first_pair[middle] <= pair;

@@ -7,28 +7,19 @@
 #pragma once
 #include "scan.cuh"
 
-__device__ __forceinline__ bool pool_open(const Step& s) {
-    return s.block.end > __int_as_float(0xFF800000);
-}
-
-// Whether a hit may still be taken, and its bins; BINS where not.
+// Whether a hit may still be taken, and its bins; BINS where not. No branches: a warp is as slow as
+// its longest way, and goes through here for every hit.
 __device__ __forceinline__ bool bins_of_hit(
     const Step& s, float score, u32 kind, u32& bin, u32& pool_bin) {
-    bin = BINS;
-    pool_bin = BINS;
-    if (!is_finite(score)) return false;
-    if ((kind & EXTENDS) && s.block.more) {
-        bin = bin_of(s.block.best, score);
-        if (bin > s.block.bound[BEAMS]) bin = BINS;
-    }
-    if ((kind & ENDS) && pool_open(s)) {
-        float pooled = pool_score(score, s.block.end, s.block.penalty);
-        if (is_finite(pooled)) {
-            pool_bin = bin_of(s.block.pool_best, pooled);
-            if (pool_bin > s.block.bound[POOL]) pool_bin = BINS;
-        }
-    }
-    return bin < BINS || pool_bin < BINS;
+    const Block& block = s.block;
+    float pooled = pool_score(score, block.end, block.penalty);  // -inf where the pool is closed
+    bin = bin_of(block.best, score);
+    pool_bin = bin_of(block.pool_best, pooled);
+    bool beam = bool(kind & EXTENDS) & block.more & is_finite(score);
+    bool keyword = bool(kind & ENDS) & is_finite(score) & is_finite(pooled);
+    bin = beam & (bin <= block.bound[BEAMS]) ? bin : BINS;
+    pool_bin = keyword & (pool_bin <= block.bound[POOL]) ? pool_bin : BINS;
+    return (bin < BINS) | (pool_bin < BINS);
 }
 
 // What a scan does with a warp's hits. It refuses them where the stage has no room.
@@ -73,7 +64,7 @@ __device__ __forceinline__ void bound_by_own_hits(const Step& s, u32 kind) {
 #pragma unroll 1
     for (u32 i = first; i < stop; i++) value += counts[i];
     u32 total;
-    u32 before = block_exclusive_sum(value, s.block.sums[kind], total);
+    u32 before = block_exclusive_sum(value, s.block.sums[kind][0], total);
 #pragma unroll 1
     for (u32 i = first; i < stop; i++) {
         u32 after = before + counts[i];

@@ -11,131 +11,106 @@
 // wave's are apart: others may not have read those of the first yet.
 __device__ __forceinline__ void publish_counts(const Step& s, u32 wave) {
     u32* team = s.step_bins(s.block.number, wave, BEAMS);
-#pragma unroll 2
-    for (u32 i = thread_here(); i < 2 * BINS; i += THREADS) {
-        u32 count = s.block.bins[i / BINS][i % BINS];
-        if (count > 0) atomicAdd(team + i, count);
+#pragma unroll 1
+    for (u32 i = 4 * thread_here(); i < 2 * BINS; i += 4 * THREADS) {
+        uint4 four = *(const uint4*)(s.block.bins[0] + i);
+        if ((four.x | four.y | four.z | four.w) == 0) continue;
+        if (four.x > 0) add_for_team(team + i, four.x);
+        if (four.y > 0) add_for_team(team + i + 1, four.y);
+        if (four.z > 0) add_for_team(team + i + 2, four.z);
+        if (four.w > 0) add_for_team(team + i + 3, four.w);
     }
 #pragma unroll 1
     for (u32 i = s.thread(); i < 2 * BINS; i += s.threads()) s.cursors(0)[i] = 0;
 }
 
-// Not all warps go through the counts: each instruction of a warp takes its turn with those of the
-// others, and most of them are the same for one count as for four.
-#ifndef CUT_WARPS
-#define CUT_WARPS 16
-#endif
-static constexpr u32 CUT_THREADS = THREADS < 32 * CUT_WARPS ? THREADS : 32 * CUT_WARPS;
+// Half of the threads go through the counts of beams, the others through those of keywords.
+static constexpr u32 CUT_THREADS = THREADS / 2;
+static constexpr u32 CUT_WARPS = CUT_THREADS / 32;
 static constexpr u32 RUN = (BINS + CUT_THREADS - 1) / CUT_THREADS;  // counts of a thread
 
 // The team's counts of the step after this one, which nobody reads or adds to now.
-__device__ __forceinline__ void clear_next_bins(const Step& s, u32 threads, u32 thread) {
+__device__ __forceinline__ void clear_next_bins(const Step& s) {
     u32* next = s.step_bins(s.block.number + 1, 0, BEAMS);
 #pragma unroll 1
-    for (u32 i = s.block.member * threads + thread; i < 4 * BINS; i += s.group() * threads) {
-        next[i] = 0;
-    }
+    for (u32 i = s.thread(); i < 4 * BINS; i += s.threads()) next[i] = 0;
 }
 
-// Four counts of the step, of one wave or both.
-__device__ __forceinline__ uint4 four_counts(const Step& s, u32 wave, u32 kind, u32 first) {
-    uint4 four = fresh((const uint4*)(s.step_bins(s.block.number, 0, kind) + first));
-    if (wave > 0) {
-        uint4 more = fresh((const uint4*)(s.step_bins(s.block.number, 1, kind) + first));
-        four.x += more.x, four.y += more.y, four.z += more.z, four.w += more.w;
-    }
-    return four;
-}
-
-// Bring a thread's run of counts, of all waves up to this one, to shared memory; the result is
-// their sum.
-__device__ __forceinline__ u32 read_counts(const Step& s, u32 wave, u32 kind, u32 first) {
-    u32* to = s.block.bins[kind];
-    u32 sum = 0;
+// A thread's run of the team's counts, of all waves up to this one.
+__device__ __forceinline__ void read_counts(
+    const Step& s, u32 wave, u32 kind, u32 first, u32 (&counts)[RUN]) {
+    const u32* bins = s.step_bins(s.block.number, 0, kind) + first;
+    const u32* more = s.step_bins(s.block.number, 1, kind) + first;
     if constexpr (RUN % 4 == 0 && BINS % RUN == 0) {
-        if (first >= BINS) return 0;
-        for (u32 i = first; i < first + RUN; i += 4) {
-            uint4 four = four_counts(s, wave, kind, i);
-            *(uint4*)(to + i) = four;
-            sum += four.x + four.y + four.z + four.w;
+        for (u32 r = 0; r < RUN; r += 4) {
+            uint4 four = fresh((const uint4*)(bins + r)), of_wave = make_uint4(0, 0, 0, 0);
+            if (wave > 0) of_wave = fresh((const uint4*)(more + r));
+            counts[r] = four.x + of_wave.x;
+            counts[r + 1] = four.y + of_wave.y;
+            counts[r + 2] = four.z + of_wave.z;
+            counts[r + 3] = four.w + of_wave.w;
         }
     } else {
-        for (u32 i = first; i < first + RUN && i < BINS; i++) {
-            u32 count = fresh(s.step_bins(s.block.number, 0, kind) + i);
-            if (wave > 0) count += fresh(s.step_bins(s.block.number, 1, kind) + i);
-            sum += to[i] = count;
+        for (u32 r = 0; r < RUN; r++) {
+            counts[r] = first + r < BINS ? fresh(bins + r) : 0;
+            if (wave > 0 && first + r < BINS) counts[r] += fresh(more + r);
         }
     }
-    return sum;
 }
 
 // Behind a barrier: the team's counts become sums before each bin, and the cuts follow, and the
 // bounds from the cuts. Before the last wave of a step it is bounds alone. `wave` is 1 behind a
-// second one.
+// second one. The cut of keywords is that of all steps, what it takes is of this one.
 __device__ __forceinline__ void choose_cuts(const Step& s, u32 wave, bool last_wave) {
-    enum { OF_BEAMS, OF_KEYWORDS, OF_ALL };
+    enum { OF_STEP, OF_ALL };
     Block& block = s.block;
-    u32 before[3] = {0, 0, 0};
-    u32 first = thread_here() * RUN;
-    bool chosen = first < CUT_THREADS * RUN;
-    if (chosen) {
-        before[OF_BEAMS] = read_counts(s, wave, BEAMS, first);
-        before[OF_KEYWORDS] = read_counts(s, wave, POOL, first);
-        before[OF_ALL] = before[OF_KEYWORDS];
+    const u32 kind = thread_here() / CUT_THREADS, first = thread_here() % CUT_THREADS * RUN;
+    u32 counts[RUN], earlier[RUN];
+    read_counts(s, wave, kind, first, counts);
+    u32 before[2] = {0, 0}, totals[2];
 #pragma unroll
-        for (u32 r = 0; r < RUN; r++) {
-            before[OF_ALL] += first + r < BINS ? block.pool_bins[first + r] : 0;
-        }
-        if (threadIdx.x == 0) block.largest_bin = 0;
-        begin_sums(before, block.sums);
+    for (u32 r = 0; r < RUN; r++) {
+        earlier[r] = kind == POOL && first + r < BINS ? block.pool_bins[first + r] : 0;
+        before[OF_STEP] += counts[r];
+        before[OF_ALL] += counts[r] + earlier[r];
     }
+    if (threadIdx.x == 0) block.largest_bin = 0;
+    begin_sums(before, block.sums[kind], warp_here() % CUT_WARPS);
     __syncthreads();
-    if (chosen) {
-        u32 totals[3];
-        end_sums<CUT_THREADS / 32>(before, block.sums, totals);
-        u32 width = s.beam_width();
-        u32 largest = 0;
+    end_sums<CUT_WARPS>(before, block.sums[kind], warp_here() % CUT_WARPS, totals);
+    const u32 width = s.beam_width();
+    u32 largest = 0, cut_bin = NONE, taken = 0;
 #pragma unroll
-        for (u32 r = 0; r < RUN; r++) {
-            u32 i = first + r;
-            if (i >= BINS) break;
-            u32 beams = block.bins[BEAMS][i], keywords = block.bins[POOL][i];
-            u32 all = block.pool_bins[i] + keywords;
-            bool up_to_here = before[OF_BEAMS] < width;
-            if (last_wave) {
-                block.bins[BEAMS][i] = before[OF_BEAMS];
-                block.bins[POOL][i] = before[OF_KEYWORDS];
-                block.pool_bins[i] = all;
-                if (up_to_here) largest = larger(largest, beams);
-            }
-            before[OF_BEAMS] += beams;
-            before[OF_KEYWORDS] += keywords;
-            if (up_to_here && (before[OF_BEAMS] >= width || i == BINS - 1)) {
-                block.bound[BEAMS] = i;
-                block.cut[BEAMS] = {i, 64, 0, before[OF_BEAMS]};
-            }
-            up_to_here = before[OF_ALL] < width;
-            before[OF_ALL] += all;
-            if (up_to_here && (before[OF_ALL] >= width || i == BINS - 1)) {
-                block.bound[POOL] = i;
-                block.cut[POOL] = {i, 64, 0, before[OF_KEYWORDS]};
-            }
-        }
+    for (u32 r = 0; r < RUN; r++) {
+        u32 i = first + r;
+        if (i >= BINS) break;
         if (last_wave) {
-            largest = __reduce_max_sync(FULL, largest);
-            if (lane_id() == 0 && largest > 0) atomicMax(&block.largest_bin, largest);
-            if (threadIdx.x == 0) block.total = totals[OF_BEAMS];
+            block.bins[kind][i] = before[OF_STEP];
+            if (kind == POOL) block.pool_bins[i] = counts[r] + earlier[r];
         }
-    } else if (last_wave) {
-        // The other set of counts is the next step's.
-        clear_next_bins(s, THREADS - CUT_THREADS, thread_here() - CUT_THREADS);
+        before[OF_STEP] += counts[r];
+        if (before[OF_ALL] < width) {
+            largest = larger(largest, counts[r]);
+            before[OF_ALL] += counts[r] + earlier[r];
+            if (before[OF_ALL] >= width || i == BINS - 1) cut_bin = i, taken = before[OF_STEP];
+        }
     }
-    if (last_wave && THREADS == CUT_THREADS) clear_next_bins(s, THREADS, thread_here());
+    if (cut_bin != NONE) {
+        block.bound[kind] = cut_bin;
+        block.cut[kind] = {cut_bin, 64, 0, taken};
+    }
+    if (last_wave) {
+        largest = __reduce_max_sync(FULL, largest);
+        if (kind == BEAMS && lane_here() == 0 && largest > 0) atomicMax(&block.largest_bin, largest);
+        if (threadIdx.x == 0) block.total = totals[OF_STEP];
+        // The other set of counts is the next step's.
+        clear_next_bins(s);
+    }
     __syncthreads();
 }
 
 __device__ __forceinline__ bool too_many(const Step& s, u32 kind) {
-    return s.block.cut[kind].taken > s.search.list_size && s.block.cut[kind].shift > 0;
+    return s.block.cut[kind].taken > u32(s.search.list_size) && s.block.cut[kind].shift > 0;
 }
 
 // Ready to count the next digit of the kinds of which there are too many; whether there are.
@@ -161,7 +136,7 @@ __device__ __forceinline__ void narrow_cuts(const Step& s) {
     u32 set = block.narrowed % NARROW_SETS;
     for (u32 i = thread_here(); i < 2 * DIGITS; i += THREADS) {
         u32 count = block.digits[0][i];
-        if (count > 0) atomicAdd(s.team_digits(set, 0) + i, count);
+        if (count > 0) add_for_team(s.team_digits(set, 0) + i, count);
     }
     u32* next = s.team_digits((set + 1) % NARROW_SETS, 0);
     for (u32 i = s.thread(); i < 2 * DIGITS; i += s.threads()) next[i] = 0;
@@ -173,7 +148,7 @@ __device__ __forceinline__ void narrow_cuts(const Step& s) {
             digits[i] = fresh(s.team_digits(set, kind) + i);
         }
         __syncthreads();
-        u32 total = block_scan(digits, DIGITS, block.sums[kind]);
+        u32 total = block_scan(digits, DIGITS, block.sums[kind][0]);
         u32 need = s.beam_width() - block.passed[kind];
         Cut cut = block.cut[kind];
         __syncthreads();

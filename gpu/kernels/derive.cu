@@ -1,7 +1,7 @@
 // What a level has on the device beside its sections, made once at loading; see trie.cuh.
 //
-// Memory: reads each bitmap of the level once or twice, writes 2.5 bits a node, 64 bits an inner
-// node, and a quarter of a bit for a bit of what has a fine directory.
+// Memory: reads each bitmap of the level once or twice and what stands for tails once, writes 2.5
+// bits a node, 64 bits an inner node, and `tail_start_bits` a leaf.
 #include "trie.cuh"
 
 // Kinds of KIND_NODES nodes a thread, and the inner nodes before them, from sections alone.
@@ -56,6 +56,33 @@ extern "C" __global__ void derive_firsts(const Level* levels, u64 row) {
             }
             level.firsts[number++] = make_uint2(u32(child), highs);
         }
+    }
+}
+
+// Put an element of a packed array, of which it is all zero before.
+__device__ __forceinline__ void put_packed(u32* words, u32 width, u64 i, u64 value) {
+    u32* at = words + (i * width >> 5);
+    u32 shift = u32(i * width) & 31;
+    u64 rest = value >> (32 - shift);
+    atomicOr(at, u32(value << shift));
+    if (shift + width > 32) atomicOr(at + 1, u32(rest));
+    if (shift + width > 64) atomicOr(at + 2, u32(rest >> 32));
+}
+
+// Where the tails of leaves begin: in the store, or behind it a label; behind these, nowhere.
+extern "C" __global__ void derive_tail_starts(const __grid_constant__ Trie trie, u64 row) {
+    const Level& level = trie.levels[row];
+    u64 leaves = level.nodes - level.inner;
+    for (u64 leaf = blockIdx.x * u64(blockDim.x) + threadIdx.x; leaf < leaves;
+         leaf += u64(gridDim.x) * blockDim.x) {
+        u64 value = trie.alphabet_size;
+        bool in_store = has_tail(level, u32(leaf)) && find_tail(trie, level, u32(leaf), value);
+        if (in_store) {
+            value = smaller(value, trie.store_tokens - 1);
+        } else {
+            value = trie.store_tokens + smaller(value, trie.alphabet_size);
+        }
+        put_packed(level.tail_starts, u32(trie.tail_start_bits), leaf, value);
     }
 }
 

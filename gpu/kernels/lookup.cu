@@ -28,7 +28,7 @@ __device__ i64 find_keyword(const Trie& trie, const u32* tokens, u64 at, u64 sto
             bool whole = at == stop;
             if (has_tail(level, node - before)) {
                 u64 value;
-                bool in_store = find_tail(trie, level, node - before, value);
+                bool in_store = tail_of_leaf(trie, level, node - before, value);
                 whole = tail_is(trie, tail_at(trie, in_store, value), tokens, at, stop);
             }
             return whole ? i64(key_id(trie, level, node)) : -1;

@@ -1,9 +1,8 @@
 // Candidates behind the cut become beams of the next step, and entries of the pool.
 //
 // An entry's place in the list is what stands before its bin and a count of its bin, so the list
-// comes out bin by bin. An inner node costs two dependent lookups: its number among the inner nodes,
-// and its children. The way to the tail of a leaf is longer, and is
-// gone when the beam is scanned, beside the work on other beams; key ids are for results alone.
+// comes out bin by bin. A node costs two dependent lookups: the inner nodes before it, and its
+// children or its tail. Key ids are for results alone.
 #pragma once
 #include "candidates.cuh"
 
@@ -19,31 +18,28 @@ __device__ __forceinline__ u32 units_of(u32 count, u32 proposals) {
     return u32((u64(count) + UNIT - 1) / UNIT);
 }
 
-__device__ __forceinline__ void put_beam(
-    const Step& s, u32 slot, u64 key, u32 ref, bool in_tail) {
-    u32 units = TAIL;
-    uint4 place;
+// What the next step must know of a beam: its units and its place.
+__device__ __forceinline__ uint4 find_place(const Step& s, u32 ref, bool in_tail, u32& units) {
+    units = TAIL;
     if (in_tail) {
-        place = fresh(s.block.list.places + ref);
+        uint4 place = fresh(s.block.list.places + ref);
         u64 next = fresh(s.nexts() + ref);
         place.x = u32(next);
         place.y = u32(next >> 32);
-        place.w &= ~AT_LEAF;
-    } else {
-        const Level& level = s.block.level;
-        u32 before;
-        if (find_inner(level, ref, before)) {
-            Children found = children(level, s.block.below, before);
-            u32 count = found.stop - found.start;
-            place = make_uint4(found.start, count, found.lows, found.high);
-            units = units_of(count, s.width());
-        } else {
-            place = make_uint4(ref - before, 0, ref, (s.block.number - 1) | AT_LEAF);
-        }
+        return place;
     }
-    s.block.next_list.keys[slot] = key;
-    s.block.next_list.units[slot] = units;
-    s.block.next_list.places[slot] = place;
+    const Level& level = s.block.level;
+    u32 before;
+    if (find_inner(level, ref, before)) {
+        Children found = children(level, s.block.below, before);
+        u32 count = found.stop - found.start;
+        units = units_of(count, s.width());
+        return make_uint4(found.start, count, found.lows, found.high);
+    }
+    u64 value;
+    bool in_store = tail_of_leaf(s.search.trie, level, ref - before, value);
+    u32 row = s.block.number - 1;
+    return make_uint4(u32(value), u32(value >> 32), ref, in_store ? row : row | ONE_LABEL);
 }
 
 // A keyword's node, in the low half, and the row of its level.
@@ -52,7 +48,7 @@ __device__ __forceinline__ void put_keyword(
     u64 place = u64(s.block.number - 1) << 32 | ref;
     if (in_tail) {
         uint4 leaf = fresh(s.block.list.places + ref);
-        place = u64(leaf.w & ~AT_LEAF) << 32 | leaf.z;
+        place = u64(leaf.w & ~ONE_LABEL) << 32 | leaf.z;
     }
     s.pool_keys(s.block.pool)[slot] = make_uint4(falling(pooled), s.block.number, origin, 0);
     s.pool_places(s.block.pool)[slot] = place;
@@ -61,21 +57,33 @@ __device__ __forceinline__ void put_keyword(
 __device__ __forceinline__ void place_hit(
     const Step& s, u32 bin, u32 pool_bin, float score, u32 origin, u32 ref, u32 kind) {
     const Block& block = s.block;
-    if (bin < BINS) {
-        u64 key = order_key(score, origin);
-        if (within(block.cut[BEAMS], bin, key)) {
-            u32 slot = block.bins[BEAMS][bin] + atomicAdd(s.cursors(BEAMS) + bin, 1u);
-            if (slot < s.search.list_size) put_beam(s, slot, key, ref, kind & IN_TAIL);
+    const bool in_tail = kind & IN_TAIL;
+    u64 key = order_key(score, origin);
+    bool beam = bin < BINS && within(block.cut[BEAMS], bin, key);
+    bool keyword = pool_bin < BINS;
+    float pooled = 0.0f;
+    if (keyword) {
+        pooled = pool_score(score, block.end, block.penalty);
+        keyword = within(block.cut[POOL], pool_bin, order_key(pooled, origin));
+    }
+    // Both counts are on their way while the beam's place is looked up.
+    u32 slot = 0, pool_slot = 0;
+    if (beam) slot = atomicAdd(s.cursors(BEAMS) + bin, 1u);
+    if (keyword) pool_slot = atomicAdd(s.cursors(POOL) + pool_bin, 1u);
+    if (beam) {
+        u32 units;
+        uint4 place = find_place(s, ref, in_tail, units);
+        slot += block.bins[BEAMS][bin];
+        if (slot < s.search.list_size) {
+            block.next_list.keys[slot] = key;
+            block.next_list.units[slot] = units;
+            block.next_list.places[slot] = place;
         }
     }
-    if (pool_bin < BINS) {
-        float pooled = pool_score(score, s.block.end, s.block.penalty);
-        if (within(block.cut[POOL], pool_bin, order_key(pooled, origin))) {
-            u32 slot = block.bins[POOL][pool_bin] + atomicAdd(s.cursors(POOL) + pool_bin, 1u);
-            slot += s.block.pooled;
-            if (slot < s.search.pool_size) {
-                put_keyword(s, slot, pooled, origin, ref, kind & IN_TAIL);
-            }
+    if (keyword) {
+        pool_slot += block.bins[POOL][pool_bin] + block.pooled;
+        if (pool_slot < s.search.pool_size) {
+            put_keyword(s, pool_slot, pooled, origin, ref, in_tail);
         }
     }
 }

@@ -2,7 +2,8 @@
 //
 // A warp takes a unit at a time: 32 beams in tails, which have one child each; of a node, UNIT
 // siblings, whose labels are read whole and looked up in the set; of a node with many more children
-// than proposals, and of the root, 32 proposals, each searched for among the siblings. Units are
+// than proposals, and of the root, up to 32 proposals, each searched for among the siblings, by
+// some lanes together where there are enough. Units are
 // dealt out to the blocks in turn, best beams first, so that blocks end together and each sees good
 // candidates early, which lets it drop others.
 //
@@ -24,11 +25,12 @@ struct Cursor {
 // Whether a score, or any below it, can still be of use: exact, since bins do not fall as scores
 // fall.
 __device__ __forceinline__ bool may_matter(const Step& s, float score) {
-    if (!is_finite(score)) return score > 0;
-    if (s.block.more && bin_of(s.block.best, score) <= s.block.bound[BEAMS]) return true;
-    float pooled = pool_score(score, s.block.end, s.block.penalty);
-    if (!is_finite(pooled)) return pooled > 0;
-    return bin_of(s.block.pool_best, pooled) <= s.block.bound[POOL];
+    const Block& block = s.block;
+    float pooled = pool_score(score, block.end, block.penalty);
+    bool beam = block.more & (bin_of(block.best, score) <= block.bound[BEAMS]);
+    bool keyword = pooled > 0;
+    if (is_finite(pooled)) keyword = bin_of(block.pool_best, pooled) <= block.bound[POOL];
+    return is_finite(score) ? beam | keyword : score > 0;
 }
 
 __device__ __forceinline__ u32 find_root_child(const Step& s, u32 label) {
@@ -59,45 +61,68 @@ struct BitAddress {
         at = words + (bits >> 5);
         shift = u32(bits) & 31;
     }
-    __device__ __forceinline__ u32 load(u32 offset) const {
-        return __funnelshift_r(__ldg(at + offset), __ldg(at + offset + 1), shift);
-    }
 };
 
 // Labels of the siblings in rows of 32 from `first` on, which is the lane's, and their kinds, two
-// bits a row; NONE behind the last sibling. All loads are independent.
+// bits a row; NONE behind the last sibling. All loads are on their way before the first is used.
 __device__ __forceinline__ u32 read_labels(
     const Level& level, uint4 place, u32 first, u32 (&labels)[ROWS]) {
     u32 low_bits = u32(level.label_low_bits);
     u32 high_bits = u32(level.label_high_bits);
     BitAddress low(level.label_low, i64(place.x) + first, low_bits);
     BitAddress high(level.label_high, i64(place.w) + first - place.z, high_bits);
-    u32 low_mask = FULL >> (32 - low_bits);
-    u32 high_mask = high_bits > 0 ? FULL >> (32 - high_bits) : 0;
-    u32 kinds = 0;
+    const u32* kind_words = level.kinds + (place.x + first) / 16;
+    u32 lows[2 * ROWS], highs[2 * ROWS], kinds_here[ROWS];
 #pragma unroll
     for (u32 row = 0; row < ROWS; row++) {
         u32 child = first + row * 32;
-        labels[row] = NONE;
-        if (child < place.y) {
-            labels[row] = low.load(row * low_bits) & low_mask;
-            if (child >= place.z) {
-                labels[row] |= (high.load(row * high_bits) & high_mask) << low_bits;
-            }
-#if DERIVED
-            kinds |= kind_of(level, place.x + child) << 2 * row;
-#endif
-        }
+        bool there = child < place.y, has_high = there && child >= place.z;
+        const u32 *low_at = low.at + row * low_bits, *high_at = high.at + row * high_bits;
+        lows[2 * row] = there ? __ldg(low_at) : 0;
+        lows[2 * row + 1] = there ? __ldg(low_at + 1) : 0;
+        highs[2 * row] = has_high ? __ldg(high_at) : 0;
+        highs[2 * row + 1] = has_high ? __ldg(high_at + 1) : 0;
+        kinds_here[row] = DERIVED && there ? __ldg(kind_words + row * 2) : 0;
+    }
+    u32 low_mask = FULL >> (32 - low_bits);
+    u32 high_mask = high_bits > 0 ? FULL >> (32 - high_bits) : 0;
+    u32 kind_shift = (place.x + first) % 16 * 2;
+    u32 kinds = 0;
+#pragma unroll
+    for (u32 row = 0; row < ROWS; row++) {
+        u32 label = __funnelshift_r(lows[2 * row], lows[2 * row + 1], low.shift) & low_mask;
+        u32 part = __funnelshift_r(highs[2 * row], highs[2 * row + 1], high.shift) & high_mask;
+        labels[row] = first + row * 32 < place.y ? label | part << low_bits : NONE;
+        kinds |= (kinds_here[row] >> kind_shift & 3) << 2 * row;
     }
     return kinds;
 }
 
-// Where the tail of a beam goes on.
-__device__ __forceinline__ Tail tail_of_beam(const Step& s, uint4 place) {
-    bool in_store = true;
-    u64 value = u64(place.y) << 32 | place.x;
-    if (place.w & AT_LEAF) in_store = find_tail(s.search.trie, s.block.above, place.x, value);
-    return tail_at(s.search.trie, in_store, value);
+// As find_child, for lanes whose label is `wanted`, 2^pair_shift of which, two or more, have the same
+// one: they look at as many places but one in a turn. The warp together. The first of them gets the
+// node.
+__device__ __forceinline__ u32 find_child_by_lanes(
+    const Step& s, uint4 place, u32 label, bool wanted) {
+    const Level& level = s.block.level;
+    const u32 shift = s.block.pair_shift, lane = lane_id() & ((1u << shift) - 1);
+    const u32 first_lane = lane_id() - lane;
+    const u32 lanes = ((1u << (1u << shift)) - 1) << first_lane;
+    const u32 parts = 1u << shift;  // with a probe between one and the next
+    Siblings left = siblings_with(level, place, label);
+    if (!wanted) left.n = 0;
+    u32 found = NONE;
+    while (__any_sync(FULL, left.n > 0)) {
+        u32 part = (left.n + parts - 1) >> shift;
+        u32 probe = (lane + 1) * part - 1;
+        bool there = lane + 1 < parts && probe < left.n;
+        u32 value = there ? left.label(level, left.base + probe) : NONE;
+        u32 before = __popc(__ballot_sync(FULL, there && value < label) & lanes);
+        u32 equal = __ballot_sync(FULL, there && value == label) & lanes;
+        left.n = smaller(left.n - before * part, before + 1 < parts ? part - 1 : part);
+        if (equal) found = left.base + (__ffs(equal) - first_lane) * part - 1, left.n = 0;
+        left.base += before * part;
+    }
+    return lane == 0 ? found : NONE;
 }
 
 // Go on from `cursor`; true when all is scanned.
@@ -124,7 +149,7 @@ __device__ __forceinline__ bool scan(const Step& s, Visit visit, Cursor& cursor)
                     (block.sorted || block.rank[beam] != CUT_OFF) &&
                     (fresh(s.block.list.units + beam) & TAIL);
         } else {
-            u32 pair = (unit - block.child_units) * 32 + lane_id();
+            u32 pair = ((unit - block.child_units) * 32 + lane_id()) >> block.pair_shift;
             there = pair < block.pairs;
             if (there) beam = beam_of_pair(s, pair, first);
             first += block.first_proposal;
@@ -146,7 +171,8 @@ __device__ __forceinline__ bool scan(const Step& s, Visit visit, Cursor& cursor)
                 read_root_labels(s, first + lane_id(), labels);
         } else if (of_tails) {
             if (there) {
-                Tail tail = tail_of_beam(s, place);
+                u64 value = u64(place.y) << 32 | place.x;
+                Tail tail = tail_at(s.search.trie, !(place.w & ONE_LABEL), value);
                 labels[0] = tail.label;
                 kinds = tail.ends ? ENDS : EXTENDS;
                 s.nexts()[beam] = tail.next;
@@ -196,8 +222,11 @@ __device__ __forceinline__ bool scan(const Step& s, Visit visit, Cursor& cursor)
 #endif
             if (!of_children && !of_tails) {
                 // Of a repeated proposal only the first counts.
+                bool wanted = k != NONE && k == first;
                 ref = NONE;
-                if (k != NONE && k == first) {
+                if (block.pair_shift > 0) {
+                    ref = find_child_by_lanes(s, place, label, wanted);
+                } else if (wanted) {
                     ref = block.number > 1 ? find_child(level, place, label)
                                            : find_root_child(s, label);
                 }

@@ -18,8 +18,8 @@
 static constexpr u32 LEVEL_WORDS = sizeof(Level) / 8;
 static_assert(LEVEL_WORDS <= THREADS, "a word a thread");
 
-// Begin to read what a step needs that does not depend on the one before: its proposals, the level
-// below its children's, and what belongs to a keyword that ends with it. The last level stands
+// Begin to read what a step needs that does not depend on the one before, beside its proposals: the
+// level below its children's, and what belongs to a keyword that ends with it. The last level stands
 // for those behind it, which no beam reaches.
 __device__ __forceinline__ void read_step(const Step& s, u32 step) {
     const Trie& trie = s.search.trie;
@@ -34,44 +34,47 @@ __device__ __forceinline__ void read_step(const Step& s, u32 step) {
         copy_async(&s.block.next_end, s.search.end_logprobs + end);
         copy_async(&s.block.next_penalty, s.search.penalties + step);
     }
-    read_set(s, step);
 }
 
 // What was read becomes the step's. The set is clear, and the copies are there.
 __device__ __forceinline__ void prepare_step(const Step& s, u32 step) {
     u32 word = thread_here();
     if (word < LEVEL_WORDS) {
-        u64* above = (u64*)&s.block.above + word;
-        above[0] = above[LEVEL_WORDS];
-        above[LEVEL_WORDS] = above[2 * LEVEL_WORDS];
-        above[2 * LEVEL_WORDS] = above[3 * LEVEL_WORDS];
+        u64* level = (u64*)&s.block.level + word;
+        level[0] = level[LEVEL_WORDS];
+        level[LEVEL_WORDS] = level[2 * LEVEL_WORDS];
     }
     fill_set(s, step);
 }
 
 // The best pool score that any step could give: where the pool's bins begin, the same for all
-// steps, so that their counts add up. The warp together.
+// steps, so that their counts add up. The warp together, a step a lane.
 __device__ __forceinline__ float best_pool_score(const Step& s) {
     const u32* most = s.most_of_steps();
     const float* end = s.search.end_logprobs + s.block.query * s.search.end_stride;
+    const u32 steps = u32(s.search.steps);
     float sum = 0.0f;
-    float best = __int_as_float(0xFF800000);
-    for (u32 first = 0; first < s.search.steps; first += 32) {
-        u32 i = first + lane_id();
-        bool there = i < s.search.steps;
+    u32 best = falling(__int_as_float(0xFF800000));
+    for (u32 first = 0; first < steps; first += 32) {
+        u32 i = first + lane_here();
+        bool there = i < steps;
         u32 mine = there ? fresh(most + i) : 0;
         float mine_end = there ? __ldg(end + i + 1) : 0;
         float mine_penalty = there ? __ldg(s.search.penalties + i + 1) : 1;
-        for (u32 lane = 0; lane < 32; lane++) {
-            u32 key = __shfl_sync(FULL, mine, lane);
-            if (key == 0) return best;
-            sum = __fadd_rn(sum, of_falling(~key));
-            float pooled = pool_score(
-                sum, __shfl_sync(FULL, mine_end, lane), __shfl_sync(FULL, mine_penalty, lane));
-            if (pooled > best) best = pooled;
+        // Without proposals a step, and all behind it, give nothing.
+        u32 lanes = __ffs(__ballot_sync(FULL, mine == 0)) - 1;
+        float up_to_mine = 0.0f;
+#pragma unroll 1
+        for (u32 lane = 0; lane < smaller(lanes, 32u); lane++) {
+            sum = __fadd_rn(sum, of_falling(~__shfl_sync(FULL, mine, lane)));
+            if (lane == lane_here()) up_to_mine = sum;
         }
+        float pooled = pool_score(up_to_mine, mine_end, mine_penalty);
+        bool counts = lane_here() < lanes && is_finite(pooled) && pooled > of_falling(best);
+        best = __reduce_min_sync(FULL, counts ? falling(pooled) : best);
+        if (lanes < 32) break;
     }
-    return best;
+    return of_falling(best);
 }
 
 // Whether the step is done in two waves: with many units for each warp of the team, a list that is
@@ -83,9 +86,9 @@ __device__ __forceinline__ bool in_two_waves(const Step& s, u32 units) {
            units > WAVE_UNITS * WARPS * s.group();
 }
 
-// How many proposals, in their falling order, may still matter to a beam.
-__device__ __forceinline__ u32 matching_proposals(const Step& s, float score) {
-    u32 low = 0, high = s.width();
+// How many proposals, in their falling order, may still matter to a beam, of which `low` do.
+__device__ __forceinline__ u32 matching_proposals(const Step& s, float score, u32 low) {
+    u32 high = s.width();
     while (low < high) {
         u32 middle = (low + high) >> 1;
         bool matters = may_matter(s, __fadd_rn(score, logprob_at(s, middle)));
@@ -97,39 +100,36 @@ __device__ __forceinline__ u32 matching_proposals(const Step& s, float score) {
 
 enum : u32 { FIRST_WAVE, LAST_WAVE, ONE_WAVE };
 
-// Work of a wave for a node's beam, at its cheaper side, as `units` of a list has it, and how many
-// proposals it is about. The first wave takes the first proposals, or all children where these are
-// cheaper; the last one the other proposals that the bounds let pass.
-__device__ __forceinline__ u32 work_in_wave(const Step& s, u32 wave, u32 i, u32& proposals) {
-    const Block& block = s.block;
-    u32 count = fresh(block.list.places + i).y;
+// Work of a wave for the beam of a node with `count` children, at its cheaper side, as `units` of a
+// list has it, and how many proposals it is about. The first wave takes the first proposals, or all
+// children where these are cheaper; the last one the other proposals that the bounds let pass.
+__device__ __forceinline__ u32 work_in_wave(
+    const Step& s, u32 wave, u32 count, float score, u32& proposals) {
     proposals = smaller(s.width(), u32(FIRST_PROPOSALS));
     u32 of_first = units_of(count, proposals);
     if (wave == FIRST_WAVE) return of_first;
-    if (!(of_first & BY_PROPOSAL)) return 0;
-    float score = of_falling(u32(fresh(block.list.keys + i) >> 32));
-    u32 matching = matching_proposals(s, score);
-    if (matching <= proposals) return 0;
-    proposals = matching - proposals;
+    if (!(of_first & BY_PROPOSAL) || proposals == s.width()) return 0;
+    if (!may_matter(s, __fadd_rn(score, logprob_at(s, proposals)))) return 0;
+    proposals = matching_proposals(s, score, proposals + 1) - proposals;
     return units_of(count, proposals);
 }
 
 // Units of a wave, or of all, of a list that is ranked by bins.
 __device__ __forceinline__ void count_wave(const Step& s, u32 wave) {
     Block& block = s.block;
-#pragma unroll 1
-    for (u32 i = thread_here(); i < block.beams; i += THREADS) {
-        u32 word = block.rank[i] != CUT_OFF ? fresh(block.list.units + i) : TAIL;
+    const List list = block.list;
+    sum_work(s, block.beams, wave != LAST_WAVE, [&](u32 i, u32& units, u32& pairs) {
+        u32 word = fresh(list.units + i), count = fresh(&list.places[i].y);
+        float score = of_falling(fresh((const u32*)(list.keys + i) + 1));
         u32 proposals = s.width();
-        if (wave != ONE_WAVE && !(word & TAIL)) word = work_in_wave(s, wave, i, proposals);
-        block.first_unit[i] = word & UNITS;
-        block.first_pair[i] = word & BY_PROPOSAL ? proposals : 0;
-    }
-    __syncthreads();
-    u32 units = block_scan(block.first_unit, block.beams, block.of_units[0]);
-    u32 pairs = block_scan(block.first_pair, block.beams, block.of_units[1]);
+        if (block.rank[i] == CUT_OFF) word = TAIL;
+        if (wave != ONE_WAVE && !(word & TAIL)) {
+            word = work_in_wave(s, wave, count, score, proposals);
+        }
+        units = word & UNITS;
+        pairs = word & BY_PROPOSAL ? proposals : 0;
+    });
     if (threadIdx.x == 0) {
-        set_units(s, units, pairs, wave != LAST_WAVE);
         block.first_proposal = wave == LAST_WAVE ? smaller(s.width(), u32(FIRST_PROPOSALS)) : 0;
     }
     __syncthreads();
@@ -224,7 +224,8 @@ __device__ __forceinline__ void begin_step(const Step& s, u32 number) {
     block.staging = s.beam_width() <= STAGE / 2;
 }
 
-// The first thread: what the cuts took is the next step's list, and in the pool.
+// The first thread: what the cuts took is the next step's list, and in the pool; and what that step
+// begins with.
 __device__ __forceinline__ void end_step(const Step& s) {
     Block& block = s.block;
     u32 room = u32(s.search.list_size);
@@ -241,13 +242,15 @@ __device__ __forceinline__ void end_step(const Step& s) {
     }
     // Without proposals there is nothing to do in the next step, and so in all that follow.
     block.last = block.number == s.search.steps || block.beams == 0 || block.next_most == 0;
+    if (!block.last) begin_step(s, block.number + 1);
 }
 
 // One step. The next one is made ready while the team comes together.
 __device__ __forceinline__ void make_step(const Step& s) {
     Block& block = s.block;
-    if (block.number < s.search.steps) read_step(s, block.number + 1);
-    u32 units = read_beams(s);
+    u32 units = read_beams(s, [&] {
+        if (block.number < s.search.steps) read_step(s, block.number + 1);
+    });
     clear_bins(s);
     __syncthreads();
     find_candidates(s, units);
@@ -255,8 +258,10 @@ __device__ __forceinline__ void make_step(const Step& s) {
     s.arrive_at_barrier();
     clear_set(s);
     wait_for_copies();
+    const u32 next = block.number + 1;  // read before the first thread counts on
     __syncthreads();
-    if (block.number < s.search.steps) prepare_step(s, block.number + 1);
+    if (next <= s.search.steps) prepare_step(s, next);
+    if (next < s.search.steps) read_set(s, next + 1);
     s.wait_at_barrier([&] { end_step(s); });
 }
 
@@ -270,7 +275,7 @@ __device__ __forceinline__ void sort_where_needed(const Step& s, bool last) {
         if (what == SORT_BEAMS ? !list : what == SORT_POOL ? !pool : !last) continue;
         sort_entries(s, what, what == SORT_BEAMS ? block.beams : block.pooled);
     }
-    if (!list && !pool) return;
+    if (last || !(list || pool)) return;
     __syncthreads();
     if (threadIdx.x == 0) {
         if (list) {
@@ -284,6 +289,7 @@ __device__ __forceinline__ void sort_where_needed(const Step& s, bool last) {
             block.pool_whole = false;
         }
     }
+    __syncthreads();
 }
 
 __device__ __forceinline__ void begin_query(const Step& s) {
@@ -304,6 +310,10 @@ __device__ __forceinline__ void begin_query(const Step& s) {
     for (u32 i = thread_here(); i < BINS; i += THREADS) block.pool_bins[i] = 0;
     clear_set(s);
     __syncthreads();
+    u32 word = thread_here();
+    if (word < LEVEL_WORDS) {
+        copy_async((u64*)&block.below + word, (const u64*)s.search.trie.levels + word);
+    }
     map_proposals(s);
     clear_table(s, 1);
     s.barrier();
@@ -311,26 +321,29 @@ __device__ __forceinline__ void begin_query(const Step& s) {
         fill_table(s, 1);
         s.barrier();
     }
-    u32 word = thread_here();
-    if (word < LEVEL_WORDS) {
-        copy_async((u64*)&block.below + word, (const u64*)s.search.trie.levels + word);
-    }
     read_step(s, 1);
-    float best = best_pool_score(s);
-    if (threadIdx.x == 0) {
-        block.pool_best = best;
+    read_set(s, 1);
+    if (warp_id() == 0) {
+        float best = best_pool_score(s);
+        if (threadIdx.x == 0) block.pool_best = best;
+    } else if (threadIdx.x == 32) {
         block.mixed = fresh(s.most_of_steps() + s.search.steps);
     }
     wait_for_copies();
     __syncthreads();
     prepare_step(s, 1);
-    if (threadIdx.x == 0) block.last = block.next_most == 0;
+    if (s.search.steps > 1) read_set(s, 2);
+    if (threadIdx.x == 0) {
+        block.last = block.next_most == 0;
+        if (!block.last) begin_step(s, 1);
+    }
     __syncthreads();
 }
 
 // What the next query counts in must be zero when its first phase begins. Nobody reads any of it
 // any more: all blocks are behind the last barrier.
 __device__ __forceinline__ void end_query(const Step& s) {
+    wait_for_copies();  // of steps that are not made
     u32* bins = s.step_bins(0, 0, BEAMS);
 #pragma unroll 1
     for (u32 i = s.thread(); i < 8 * BINS; i += s.threads()) bins[i] = 0;
@@ -349,16 +362,11 @@ __device__ __forceinline__ void search_query(const Step& s) {
     Block& block = s.block;
     begin_query(s);
     while (true) {
-        if (!block.last) {
-            if (threadIdx.x == 0) begin_step(s, block.number + 1);
-            __syncthreads();
-            make_step(s);
-        }
+        if (!block.last) make_step(s);
         bool last = block.last;
         if (last && write_binned(s)) break;
         sort_where_needed(s, last);
         if (last) break;
-        __syncthreads();
     }
     end_query(s);
 }
@@ -368,7 +376,7 @@ extern "C" __constant__ u32 block_bytes = sizeof(Block);
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) beam_search(
     const __grid_constant__ Search search) {
     extern __shared__ uint4 shared[];
-    Step s{search, *(Block*)shared};
+    Step s{search, *(Block*)held_address(shared)};
     Block& block = s.block;
     if (blockIdx.x / s.group() >= gridDim.x / s.group()) return;
     if (threadIdx.x == 0) {

@@ -87,6 +87,8 @@ struct Block {
     u32 number;   // of the step, from 1
     u32 beams;    // entries of the list
     bool sorted;  // it is in order, and has no more than B
+    u32 run;      // beams that are told apart as one, and how many such runs the list has
+    u32 runs;
     bool more;    // the step makes beams
     u32 cut_bin;  // of the step before, for a list that is not in order
     float before_best;
@@ -100,8 +102,7 @@ struct Block {
     u32 pool;         // which of the two pools has them
     u32 narrowed;     // passes so far, which choose the set of digits
     bool pool_whole;  // every keyword in the pool's bins was put into the pool
-    Level above;  // of the nodes that the step begins with
-    Level level;  // of those that it finds
+    Level level;  // of the nodes that the step finds
     Level below;  // of their children
     Level next;   // of those below, for the next step
     Cut cut[2];   // of the beams, of the pool
@@ -115,12 +116,13 @@ struct Block {
     u32 child_units;  // these and those of children
     u32 units;        // these and those of pairs
     u32 pairs;
+    u32 pair_shift;   // log2 of the lanes that a pair takes
     u32 first_proposal;  // of those that the scan is about
     u32 largest_bin;
     u32 target;  // arrivals at the team's next barrier
     bool last;   // the step, or there is none
     bool mixed;  // log-probabilities do not fall from proposal to proposal
-    u32 sums[3][32];
+    u32 sums[2][2][32];
     u32 of_units[2][32];
     alignas(16) u32 bins[2][BINS];  // beams and pool: counts while the step scans, then sums before a bin
     u32 pool_bins[BINS];     // of all keywords found so far

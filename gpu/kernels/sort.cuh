@@ -53,7 +53,9 @@ __device__ __forceinline__ void put_sorted(const Step& s, u32 what, u32 position
         s.pool_keys(s.block.pool ^ 1)[position] = entry;
         s.pool_places(s.block.pool ^ 1)[position] = fresh(s.pool_places(s.block.pool) + entry.w);
     } else {
-        write_result(s, position, entry);
+        write_keyword(s, position, entry);
+        write_proposals(s, position, entry);
+        for (u32 t = 0; t < s.search.steps; t++) write_token(s, position, t);
     }
 }
 

@@ -23,6 +23,18 @@ __device__ __forceinline__ u32 thread_here() {
     return thread;
 }
 
+__device__ __forceinline__ u32 lane_here() { return thread_here() & 31; }
+
+__device__ __forceinline__ u32 warp_here() { return thread_here() >> 5; }
+
+// An address in shared memory, in a register. It is the same for the whole launch, but the compiler
+// would make it anew, with a wait of some thirty cycles, wherever registers are short.
+__device__ __forceinline__ void* held_address(void* shared) {
+    u64 address = __cvta_generic_to_shared(shared);
+    asm volatile("" : "+l"(address));
+    return __cvta_shared_to_generic(address);
+}
+
 // A load of what another block wrote: past the L1, which does not see such writes.
 template <class X>
 __device__ __forceinline__ X fresh(const X* address) {
@@ -41,6 +53,12 @@ __device__ __forceinline__ void copy_async(X* to, const X* from) {
 
 // The thread's copies are there; for others behind the next __syncthreads.
 __device__ __forceinline__ void wait_for_copies() { asm volatile("cp.async.wait_all;" ::: "memory"); }
+
+// Add in device memory. The compiler does not know that an address that it loaded is there, and would
+// take an instruction for memory of any kind, which also brings the sum back.
+__device__ __forceinline__ void add_for_team(u32* address, u32 value) {
+    asm volatile("red.relaxed.gpu.global.add.u32 [%0], %1;" ::"l"(address), "r"(value) : "memory");
+}
 
 __device__ __forceinline__ void arrive(u32* counter) {
     asm volatile("red.release.gpu.global.add.u32 [%0], 1;" ::"l"(counter) : "memory");
@@ -82,7 +100,7 @@ __device__ __forceinline__ u32 warp_inclusive_sum(u32 value) {
 #pragma unroll
     for (u32 step = 1; step < 32; step <<= 1) {
         u32 other = __shfl_up_sync(FULL, value, step);
-        if (lane_id() >= step) value += other;
+        if (lane_here() >= step) value += other;
     }
     return value;
 }
@@ -91,45 +109,45 @@ __device__ __forceinline__ u32 warp_inclusive_sum(u32 value) {
 // that nobody else uses until the next __syncthreads behind this.
 __device__ __forceinline__ u32 block_exclusive_sum(u32 value, u32* sums, u32& total) {
     u32 inclusive = warp_inclusive_sum(value);
-    if (lane_id() == 31) sums[warp_id()] = inclusive;
+    if (lane_here() == 31) sums[warp_here()] = inclusive;
     __syncthreads();
-    u32 of_warp = lane_id() < WARPS ? sums[lane_id()] : 0;
+    u32 of_warp = lane_here() < WARPS ? sums[lane_here()] : 0;
     u32 up_to_warp = warp_inclusive_sum(of_warp);
     total = __shfl_sync(FULL, up_to_warp, 31);
-    u32 before = __shfl_sync(FULL, up_to_warp - of_warp, warp_id());
+    u32 before = __shfl_sync(FULL, up_to_warp - of_warp, warp_here());
     return before + inclusive - value;
 }
 
-// The same for N values at once, in two halves with a __syncthreads between them, by the first
-// warps of the block alone.
+// The same for N values at once, in two halves with a __syncthreads between them, by ITS_WARPS
+// warps of the block, of which this one is number `warp`.
 template <u32 N>
-__device__ __forceinline__ void begin_sums(u32 (&values)[N], u32 (&sums)[N][32]) {
+__device__ __forceinline__ void begin_sums(u32 (&values)[N], u32 (&sums)[N][32], u32 warp) {
 #pragma unroll
     for (u32 n = 0; n < N; n++) {
         u32 inclusive = warp_inclusive_sum(values[n]);
-        if (lane_id() == 31) sums[n][warp_id()] = inclusive;
+        if (lane_here() == 31) sums[n][warp] = inclusive;
         values[n] = inclusive - values[n];
     }
 }
 
 template <u32 ITS_WARPS, u32 N>
 __device__ __forceinline__ void end_sums(
-    u32 (&values)[N], u32 (&sums)[N][32], u32 (&totals)[N]) {
+    u32 (&values)[N], u32 (&sums)[N][32], u32 warp, u32 (&totals)[N]) {
 #pragma unroll
     for (u32 n = 0; n < N; n++) {
-        u32 of_warp = lane_id() < ITS_WARPS ? sums[n][lane_id()] : 0;
+        u32 of_warp = lane_here() < ITS_WARPS ? sums[n][lane_here()] : 0;
         u32 up_to_warp = warp_inclusive_sum(of_warp);
         totals[n] = __shfl_sync(FULL, up_to_warp, 31);
-        values[n] += __shfl_sync(FULL, up_to_warp - of_warp, warp_id());
+        values[n] += __shfl_sync(FULL, up_to_warp - of_warp, warp);
     }
 }
 
 template <u32 N>
 __device__ __forceinline__ void block_exclusive_sums(
     u32 (&values)[N], u32 (&sums)[N][32], u32 (&totals)[N]) {
-    begin_sums(values, sums);
+    begin_sums(values, sums, warp_here());
     __syncthreads();
-    end_sums<WARPS>(values, sums, totals);
+    end_sums<WARPS>(values, sums, warp_here(), totals);
 }
 
 // Exclusive sums in place of `n` words of shared memory, which every thread can read afterwards;

@@ -4,8 +4,9 @@
 // because they pay (benchmarks/results has the figures). `kinds` and
 // `kind_ranks`, 2.5 bits a node, save a hit two dependent ranks, and are one where a beam took two
 // lookups. `firsts`, 64 bits an inner node, saves a beam a select of four dependent loads and two
-// ranks. Fine directories, a quarter of a bit for each bit of the bitmaps on the way to a tail, make
-// a rank there two words and a tenth of the instructions, of which a lone warp feels every one.
+// ranks. `tail_starts`, some 25 bits a leaf, saves one two ranks and a coded array, four dependent
+// loads and more. The fine directory of the store, a quarter of a bit a label, makes a rank there
+// two words and a tenth of the instructions, of which a lone warp feels every one.
 // Everything that a payload gives is clamped before it is an index.
 #pragma once
 #include "words.cuh"
@@ -64,11 +65,8 @@ struct Level {
     const u32* tail_index_high;
     uint2* firsts;    // of each inner node: its first child, and high parts before that one's
     u32* kinds;       // two bits a node
-    u32* kind_ranks;  // inner nodes before each KIND_NODES nodes
-    u16* tail_fine;   // fine directories
-    u16* tail_long_fine;
-    u16* tail_token_flag_fine;
-    u16* tail_index_flag_fine;
+    u32* kind_ranks;   // inner nodes before each KIND_NODES nodes
+    u32* tail_starts;  // of each leaf, Trie::tail_start_bits each; none where no leaf has a tail
 };
 
 // What belongs to no level. gpu/device.py fills it in this order.
@@ -91,7 +89,8 @@ struct Trie {
     const u64* store_end_rank;
     const u32* store_end_select;
     const u32* values;
-    const u16* store_flag_fine;
+    const u16* store_flag_fine;  // fine directory: ones before each word in its block
+    u64 tail_start_bits;
     const u32* rank_table;  // by token; else a hash
     u64 rank_table_size;
     const u64* rank_hash;  // token in the high half, rank in the low; all ones where empty
@@ -115,18 +114,15 @@ __device__ __forceinline__ u32 rank_of_token(const Trie& trie, i64 token) {
     }
 }
 
-// Ones before bit `i`, with a fine directory: ones before each word in its block.
+// Ones before bit `i`, with a fine directory where there is one.
 template <class X>
 __device__ __forceinline__ X rank_finely(
     const u64* words, const X* directory, const u16* fine, u64 i) {
-#if DERIVED
+    if (!DERIVED || !fine) return rank(words, directory, i);
     u32 rest = u32(i) & 63;
     u64 word = rest > 0 ? __ldg(words + i / 64) : 0;
     X ones = __ldg(directory + i / BLOCK_BITS) + __ldg(fine + i / 64);
     return ones + __popcll(word & ((1ull << rest) - 1));
-#else
-    return rank(words, directory, i);
-#endif
 }
 
 // A coded array: where its sections stand, and how it is split. X: entries of the directory.
@@ -250,26 +246,43 @@ __device__ __forceinline__ Children children(const Level& level, const Level& be
 #endif
 }
 
-// The node with this label among siblings, NONE where there is none. `place` is the first of them,
-// their number, how many have labels without a high part, and where the high parts begin.
-__device__ inline u32 find_child(const Level& level, uint4 place, u32 label) {
-    u32 low_bits = u32(level.label_low_bits);
-    bool high = label >> low_bits != 0;
-    u32 base = high ? place.x + place.z : place.x;
-    u32 n = high ? place.y - place.z : place.z;
-    u32 offset = place.w - (place.x + place.z);
-    while (n > 0) {
-        u32 half = n >> 1;
-        u32 middle = base + half;
-        u32 value = packed(level.label_low, low_bits, middle);
+// Siblings, those whose labels have a high part, or those whose labels have none: n from `base` on.
+// High parts stand at `offset` from their nodes.
+struct Siblings {
+    u32 base, n, offset;
+    bool high;
+
+    __device__ __forceinline__ u32 label(const Level& level, u32 node) const {
+        u32 low_bits = u32(level.label_low_bits);
+        u32 value = packed(level.label_low, low_bits, node);
         if (high) {
-            u32 index = offset + middle;
+            u32 index = offset + node;
             value |= packed(level.label_high, u32(level.label_high_bits), index) << low_bits;
         }
+        return value;
+    }
+};
+
+// Those that may have this label. `place` is the first of all siblings, their number, how many have
+// labels without a high part, and where the high parts begin.
+__device__ __forceinline__ Siblings siblings_with(const Level& level, uint4 place, u32 label) {
+    bool high = label >> u32(level.label_low_bits) != 0;
+    u32 offset = place.w - (place.x + place.z);
+    if (high) return {place.x + place.z, place.y - place.z, offset, high};
+    return {place.x, place.z, offset, high};
+}
+
+// The node with this label among siblings, NONE where there is none.
+__device__ inline u32 find_child(const Level& level, uint4 place, u32 label) {
+    Siblings left = siblings_with(level, place, label);
+    while (left.n > 0) {
+        u32 half = left.n >> 1;
+        u32 middle = left.base + half;
+        u32 value = left.label(level, middle);
         if (value == label) return middle;
         bool after = value < label;
-        base = after ? middle + 1 : base;
-        n = after ? n - half - 1 : half;
+        left.base = after ? middle + 1 : left.base;
+        left.n = after ? left.n - half - 1 : half;
     }
     return NONE;
 }
@@ -305,19 +318,18 @@ __device__ __forceinline__ Tail tail_in_store(const Trie& trie, u64 position) {
     return tail;
 }
 
-// Where the tail of leaf number `leaf` begins, if it has one: true with a position in the store, or
-// false with its only label, NONE for a dead end. Four dependent loads where suffixes are indexed;
-// tails of one token and indices of longer ones are read by the same code, so that lanes with
-// either wait together.
+// Where the tail of leaf number `leaf` begins, if it has one, read off the sections: true with a
+// position in the store, or false with its only label, NONE for a dead end. Four dependent loads
+// where suffixes are indexed; tails of one token and indices of longer ones are read by the same
+// code, so that lanes with either wait together.
 __device__ __forceinline__ bool find_tail(
     const Trie& trie, const Level& level, u32 leaf, u64& value) {
     value = NONE;
     if (level.tails == 0) return false;
     leaf = u32(smaller(u64(leaf), level.nodes - level.inner - 1));
-    u32 number = rank_finely(level.tail, level.tail_rank, level.tail_fine, u64(leaf));
+    u32 number = rank(level.tail, level.tail_rank, u64(leaf));
     number = smaller(number, u32(level.tails) - 1);
-    u32 longs =
-        rank_finely(level.tail_long, level.tail_long_rank, level.tail_long_fine, u64(number));
+    u32 longs = rank(level.tail_long, level.tail_long_rank, u64(number));
     bool is_long = bit((const u32*)level.tail_long, number);
     u64 same_kind = is_long ? level.long_tails : level.tails - level.long_tails;
     if (same_kind == 0 || (is_long && trie.store_tokens == 0)) return false;
@@ -334,7 +346,7 @@ __device__ __forceinline__ bool find_tail(
         is_long ? level.tail_index_low : level.tail_token_low,
         is_long ? level.tail_index_flag : level.tail_token_flag,
         is_long ? level.tail_index_flag_rank : level.tail_token_flag_rank,
-        is_long ? level.tail_index_flag_fine : level.tail_token_flag_fine,
+        nullptr,
         is_long ? level.tail_index_high : level.tail_token_high,
         u32(is_long ? level.tail_index_low_bits : level.tail_token_low_bits),
         u32(is_long ? level.tail_index_high_bits : level.tail_token_high_bits),
@@ -342,6 +354,23 @@ __device__ __forceinline__ bool find_tail(
     value = values[index];
     if (!is_long) value = smaller(value, trie.alphabet_size - 1);
     return is_long;
+}
+
+// The same with one load. What is derived is a position in the store, or behind these a label.
+__device__ __forceinline__ bool tail_of_leaf(
+    const Trie& trie, const Level& level, u32 leaf, u64& value) {
+#if DERIVED
+    value = NONE;
+    if (level.tails == 0) return false;
+    leaf = u32(smaller(u64(leaf), level.nodes - level.inner - 1));
+    u64 start = packed_wide(level.tail_starts, u32(trie.tail_start_bits), leaf);
+    bool in_store = start < trie.store_tokens;
+    u64 label = start - trie.store_tokens;
+    value = in_store ? start : label < trie.alphabet_size ? label : NONE;
+    return in_store;
+#else
+    return find_tail(trie, level, leaf, value);
+#endif
 }
 
 // The same as a place in the tail.

@@ -164,6 +164,7 @@ static inline double __hiloint2double(int high, int low) {
 
 template <class X>
 static inline size_t __cvta_generic_to_shared(X* at) { emulator::converted = at; return 0; }
+static inline void* __cvta_shared_to_generic(size_t) { return emulator::converted; }
 
 // Arithmetic; the compiler contracts nothing.
 static inline float __fadd_rn(float a, float b) { return a + b; }
@@ -199,6 +200,7 @@ PTX ptx_cvt_f32_f16_0_1(float& value, unsigned short half) {
 PTX ptx_cvt_rn_f16_f32_0_1(unsigned short& half, float value) {
     half = (unsigned short)emulator::bits((_Float16)value);
 }
+PTX ptx_(unsigned long long&) {}
 PTX ptx_mov_u32_0_tid_x(unsigned& thread) { thread = threadIdx.x; }
 PTX ptx_mov_u32_0_cluster_ctarank(unsigned& rank) { rank = emulator::running->block; }
 PTX ptx_barrier_cluster_arrive_release_aligned() { emulator::cluster_arrive(); }
@@ -207,6 +209,7 @@ template <class X>
 PTX ptx_mapa_u64_0_1_2(X& there, X here, unsigned rank) {
     there = (X)emulator::of_peer((const void*)here, rank);
 }
+PTX ptx_red_relaxed_gpu_global_add_u32_0_1(unsigned* address, unsigned value) { *address += value; }
 PTX ptx_red_release_gpu_global_add_u32_0_1(unsigned* counter) { ++*counter; }
 PTX ptx_ld_acquire_gpu_global_u32_0_1(unsigned& value, const unsigned* counter) {
     value = emulator::poll(counter);

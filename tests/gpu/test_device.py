@@ -94,6 +94,20 @@ def test_what_is_behind_the_results_is_defined(built):
         assert (result.tokens[q, count:].get() == 2**32 - 1).all()
 
 
+@pytest.mark.parametrize("wrong", [np.nan, np.inf])
+def test_ends_that_cannot_be_are_closed(built, wrong):
+    """Without waiting nothing is reported; such a step makes no keywords, and harms no other."""
+    trie, rows = built
+    given = queries(rows, 2, 30, tied=False)
+    ends = given["end_logprobs"]
+    for step in range(1, ends.shape[1]):
+        given["end_logprobs"] = np.where(np.arange(ends.shape[1]) == step, -np.inf, ends)
+        expected = trie.trie.search(beam_width=30, **given)
+        given["end_logprobs"] = np.where(np.arange(ends.shape[1]) == step, wrong, ends)
+        result = trie.device.search_on_device(beam_width=30, **given).to_host()
+        assert_same(result, expected)
+
+
 def test_lookups(built):
     trie, rows = built
     tokens, offsets = trie.trie.keywords(0, len(trie.trie))

@@ -55,12 +55,12 @@ def philox(key: int, counter: list[int]) -> list[int]:
 
 
 _SWEEP = """
-extern "C" __global__ void sweep(u32 first, u64* worst) {
+extern "C" __global__ void sweep(u32 first, u64* most) {
     const float magnitude = __uint_as_float(first + blockIdx.x * blockDim.x + threadIdx.x);
     for (int sign = -1; sign <= 1; sign += 2) {
         const double x = sign * (double)magnitude, exact = exp2(x);
-        const double error = fabs((double)power_of_two((float)x) - exact) / exact;
-        atomicMax(worst, (u64)__double_as_longlong(error));
+        const double error = ((double)power_of_two((float)x) - exact) / exact;
+        atomicMax(most + (error > 0), (u64)__double_as_longlong(fabs(error)));
     }
 }
 """
@@ -69,7 +69,11 @@ extern "C" __global__ void sweep(u32 first, u64* worst) {
 @pytest.mark.gpu
 @pytest.mark.hardware
 def test_power_of_two_on_every_number() -> None:
-    """Half the largest error is what p can be off by; rounded sums of neighbours add 3e-8."""
+    """What p can be off by, where the kept are all too heavy, the others too light, and p is 1/2.
+
+    A quarter of the margin is left for sums of neighbours. Each of their roundings is up to 2^-24
+    of a sum either way, which all packs of a row would have to have in common.
+    """
     import cupy
 
     from flashtrie.gpu.compiler import OPTIONS, source
@@ -77,12 +81,12 @@ def test_power_of_two_on_every_number() -> None:
     text = "#define ELEMENT 0\n" + source("sampling.cuh") + _SWEEP
     sweep = cupy.RawModule(code=text, options=OPTIONS).get_function("sweep")
     first, stop = (int(np.float32(x).view(np.uint32)) for x in (2.0**-30, 1.0))
-    worst = cupy.zeros(1, np.float64)
+    most = cupy.zeros(2, np.float64)
     for start in range(first, stop, 1 << 24):
-        sweep(((1 << 24) // 256,), (256,), (np.uint32(start), worst))
-    error = float(worst[0])
-    print(f"2^x is within {error:.3g}")
-    assert 0 < error / 2 + 3e-8 < 1e-7
+        sweep(((1 << 24) // 256,), (256,), (np.uint32(start), most))
+    light, heavy = map(float, most)
+    print(f"2^x is within -{light:.3g} and +{heavy:.3g}")
+    assert 0 < (light + heavy) / 4 < 7.5e-8
 
 
 def test_noise_is_philox() -> None:
