@@ -92,16 +92,16 @@ def write_artifact(
         )
         for prefix in ("label", "tail_token", "tail_index", "store")
     }
-    _write_root(writer, store, len(alphabet))
+    _write_root(writer, store, len(alphabet), workshop)
     for d, row in enumerate(parameters):
         at = {name: int(row[PARAMETER[f"{name}_offset"]]) for name in schema.LEVEL_SECTIONS}
         nodes, inner, tails, longs = (
             int(row[COLUMN[c]]) for c in ("nodes", "inner", "tails", "long_tails")
         )
         if d:
-            labels = store.integers(levels.LABELS, d)
+            labels = store.integers(levels.LABELS, d, pool, threads)
             coders["label"].write(labels, nodes, _coding(row, "label"), at)
-        singles = store.integers(levels.SINGLES, d)
+        singles = store.integers(levels.SINGLES, d, pool, threads)
         coders["tail_token"].write(singles, tails - longs, _coding(row, "tail_token"), at)
         if tail_store is not None:
             indices = tail_store.indices(int(row[PARAMETER["first_long_tail"]]), longs)
@@ -116,12 +116,16 @@ def write_artifact(
         if d + 1 < len(parameters):
             below = join_bits(store.bits(levels.FIRST_BITS, d + 1))
             _write_bits(writer, "louds", at, below, int(parameters[d + 1, COLUMN["nodes"]]), inner)
-    _write_store(writer, header, tail_store, store, coders["store"])
+    _write_store(writer, header, tail_store, store, coders["store"], workshop)
     if header.values:
         write_packed(
             writer,
             "values",
-            (part for d in range(header.levels) for part in store.integers(levels.VALUES, d)),
+            (
+                part
+                for d in range(header.levels)
+                for part in store.integers(levels.VALUES, d, pool, threads)
+            ),
             header.value_min,
             header.value_bits,
             pool,
@@ -129,9 +133,11 @@ def write_artifact(
         )
 
 
-def _write_root(writer: ArtifactWriter, store: LevelStore, alphabet_size: int) -> None:
+def _write_root(
+    writer: ArtifactWriter, store: LevelStore, alphabet_size: int, workshop: Workshop
+) -> None:
     present = np.zeros(alphabet_size, np.bool_)
-    for labels in store.integers(levels.LABELS, 0):
+    for labels in store.integers(levels.LABELS, 0, workshop.pool, workshop.threads):
         present[labels] = True
     root = bits.pack_bits(present)
     writer.write("root", 0, root)
@@ -157,6 +163,7 @@ def _write_store(
     tail_store: WrittenStore | None,
     store: LevelStore,
     coder: CodedWriter,
+    workshop: Workshop,
 ) -> None:
     at = dict.fromkeys((f"store_{part}" for part in ("low", "flag", "flag_rank", "high")), 0)
     n = header.store_tokens
@@ -164,12 +171,12 @@ def _write_store(
         coder.write(tail_store.tokens(), n, header.store, at)
         writer.write("store_end", 0, tail_store.ends())
         return
-    coder.write(
-        (part for d in range(header.levels) for part in store.integers(levels.LONGS, d)),
-        n,
-        header.store,
-        at,
+    longs = (
+        part
+        for d in range(header.levels)
+        for part in store.integers(levels.LONGS, d, workshop.pool, workshop.threads)
     )
+    coder.write(longs, n, header.store, at)
     ends = join_bits(part for d in range(header.levels) for part in store.bits(levels.END_BITS, d))
     if n:
         writer.write("store_end", 0, ends)

@@ -19,10 +19,10 @@ from flashtrie.builder.alphabet import Alphabet, TokenCounter, alphabet_bytes
 from flashtrie.builder.batches import Batch
 from flashtrie.builder.concatenate import ArtifactPlan, Layout, plan_artifact, write_artifact
 from flashtrie.builder.held import HeldBatch, Holder
-from flashtrie.builder.levels import RangeLevels, range_levels
+from flashtrie.builder.levels import range_levels
 from flashtrie.builder.pack import ordered_map
 from flashtrie.builder.plan import BuildPlan, plan_build
-from flashtrie.builder.ranges import LevelStore, RangeStore, range_store
+from flashtrie.builder.ranges import KeptLevels, LevelStore, RangeStore, range_store
 from flashtrie.builder.sample import Sample
 from flashtrie.builder.scatter import encode_rows, scatter
 from flashtrie.builder.sort import SortedRange, sort_parts
@@ -225,8 +225,11 @@ class Pipeline:
                 for data, rows, values in ranges.take(r)
             )
 
-        waiting: deque[Future[RangeLevels]] = deque()
+        waiting: deque[Future[KeptLevels]] = deque()
         done = 0
+
+        def keep(keys: SortedRange, before: U32, after: U32) -> KeptLevels:
+            return levels.keep(range_levels(keys, before, after))
 
         def finish_to(most: int) -> None:
             while len(waiting) > most:
@@ -240,14 +243,14 @@ class Pipeline:
                 self._check_conflict(keys, alphabet)
                 if pending is not None:
                     after = keys.ranks(0)
-                    waiting.append(self._pool.submit(range_levels, pending, before, after))
+                    waiting.append(self._pool.submit(keep, pending, before, after))
                     before = pending.ranks(len(pending) - 1)
                 pending = keys
                 finish_to(self._threads)
                 done += keys.rows
                 self._progress("sort", done, self.rows, "rows")
             assert pending is not None
-            waiting.append(self._pool.submit(range_levels, pending, before, _NO_KEYWORD))
+            waiting.append(self._pool.submit(keep, pending, before, _NO_KEYWORD))
             finish_to(0)
         finally:
             for future in waiting:

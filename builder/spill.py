@@ -11,14 +11,17 @@ import threading
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from flashtrie.builder.scratch import full_disk
+from flashtrie.formats.jit import Int, jit
 
 Array = npt.NDArray[Any]
+Octets = npt.NDArray[np.uint8]
+I64 = npt.NDArray[np.int64]
 
 _MOST_BUFFERED, _LEAST_BUFFERED = 1 << 18, 1 << 12
 
@@ -36,10 +39,10 @@ class Spill:
     buffer_bytes: int
     need: int
 
-    def files(self, name: str, count: int) -> list[PieceFile]:
-        """`count` files that share the buffer."""
-        flush = min(_MOST_BUFFERED, max(_LEAST_BUFFERED, self.buffer_bytes // max(count, 1)))
-        return [PieceFile(self, f"{name}-{i:05d}", flush) for i in range(count)]
+    def pieces(self, name: str, count: int) -> PieceFiles:
+        """Files of `count` ranges, which share the buffer."""
+        wait = min(_MOST_BUFFERED, max(_LEAST_BUFFERED, self.buffer_bytes // max(count, 1)))
+        return PieceFiles(self, name, count, wait)
 
     def writing(self) -> AbstractContextManager[None]:
         """What turns a full disk into an error that says so."""
@@ -94,16 +97,16 @@ def _byte_width(array: Array) -> int:
     return max(1, -(-int(array.max()).bit_length() // 8))
 
 
-def _narrow(array: Array, width: int) -> npt.NDArray[np.uint8]:
+def _narrow(array: Array, width: int) -> Octets:
     """The lowest `width` bytes of each element."""
     item = array.dtype.itemsize
-    octets: npt.NDArray[np.uint8] = array.view(np.uint8)
+    octets: Octets = array.view(np.uint8)
     if width == item:
         return octets
     return np.ascontiguousarray(octets.reshape(-1, item)[:, :width]).reshape(-1)
 
 
-def _widen(octets: npt.NDArray[np.uint8], width: int, dtype: np.dtype[Any]) -> Array:
+def _widen(octets: Octets, width: int, dtype: np.dtype[Any]) -> Array:
     if width == dtype.itemsize:
         return octets.view(dtype)
     result = np.zeros((len(octets) // width, dtype.itemsize), np.uint8)
@@ -120,16 +123,13 @@ class _AppendFile:
         self._end = 0
         self._lock = threading.Lock()
 
-    def append(self, octets: npt.NDArray[np.uint8]) -> int:
+    def append(self, octets: Octets) -> int:
         """Write bytes; returns their offset."""
-        data = memoryview(octets.data)
         with self._lock:
             offset = self._end
-            self._end += len(data)
+            self._end += len(octets)
         with self._spill.writing():
-            done = 0
-            while done < len(data):
-                done += os.pwrite(self._descriptor, data[done:], offset + done)
+            _write(self._descriptor, octets, offset)
         return offset
 
     def read(self, offset: int, size: int) -> bytearray:
@@ -146,66 +146,139 @@ class _AppendFile:
         os.close(self._descriptor)
 
 
-class PieceFile:
-    """Two columns of bytes that grow together, each in a file, the last bytes in memory."""
+class Column(NamedTuple):
+    """Bytes for each range: `sizes` int64 [ranges] of them from `starts` int64 [ranges] on."""
 
-    def __init__(self, spill: Spill, name: str, flush_bytes: int) -> None:
-        """Files are `name` with two suffixes; they are made when `flush_bytes` wait."""
+    octets: Octets
+    starts: I64
+    sizes: I64
+
+
+class PieceFiles:
+    """One or two columns of bytes for each of many ranges: in files, and what waits in memory.
+
+    Any thread may append, all ranges in one call, which copies without the GIL. The bytes of a
+    column stand in the order in which they came, and those of both columns in the same.
+    """
+
+    def __init__(self, spill: Spill, name: str, count: int, wait_bytes: int) -> None:
+        """Files are `name` with a range's number; each is made when `wait_bytes` wait for it."""
         self._spill = spill
-        self._paths = spill.folder / f"{name}.a", spill.folder / f"{name}.b"
-        self._flush_bytes = flush_bytes
-        self._pending = bytearray(), bytearray()
-        self._written = [0, 0]
+        self._name = name
+        self._count = count
+        self._wait_bytes = wait_bytes
+        self._buffers: list[Octets] = []  # of each column, the same room for each range
+        self._rooms = [0, 0]
+        self._waiting = np.zeros((2, count), np.int64)
+        self._written = np.zeros((2, count), np.int64)
         self._lock = threading.Lock()
 
-    def append(self, a: Array, b: Array | None) -> None:
-        """Append to the first column and, if given, the second. Any thread may call it."""
+    def append(self, *columns: Column) -> None:
+        """Append to all ranges; always as many columns."""
+        writes: list[tuple[int, int, int, Octets]] = []
+        one, two = columns[0], columns[1] if len(columns) == 2 else self._nothing()
         with self._lock:
-            self._pending[0].extend(a.view(np.uint8).data)
-            if b is not None:
-                self._pending[1].extend(b.view(np.uint8).data)
-            if len(self._pending[0]) + len(self._pending[1]) >= self._flush_bytes:
-                self._flush()
+            self._make_buffers(len(columns))
+            r = 0
+            while True:
+                r = int(
+                    _gather(
+                        r,
+                        one.octets,
+                        one.starts,
+                        one.sizes,
+                        two.octets,
+                        two.starts,
+                        two.sizes,
+                        self._buffers[0],
+                        self._buffers[1],
+                        self._rooms[0],
+                        self._rooms[1],
+                        self._waiting,
+                    )
+                )
+                if r == self._count:
+                    break
+                self._empty(r, writes)
+                if one.sizes[r] > self._rooms[0] or two.sizes[r] > self._rooms[1]:
+                    for i, column in enumerate(columns):
+                        begin, size = int(column.starts[r]), int(column.sizes[r])
+                        self._claim(writes, i, r, column.octets[begin : begin + size])
+                    r += 1
+        for r, i, offset, octets in writes:
+            self._write(r, i, offset, octets)
 
-    def size(self, column: int) -> int:
-        """Bytes of a column."""
-        return self._written[column] + len(self._pending[column])
+    def size(self, r: int, column: int) -> int:
+        """Bytes of a column of a range."""
+        return int(self._written[column, r] + self._waiting[column, r])
 
-    def read(self, column: int, dtype: npt.DTypeLike, start: int = 0, size: int = -1) -> Array:
+    def read(
+        self, r: int, column: int, dtype: npt.DTypeLike, start: int = 0, size: int = -1
+    ) -> Array:
         """`size` bytes of a column from byte `start` on, else all that follow, as an array."""
-        written, there = self._written[column], max(0, self.size(column) - start)
+        written, there = int(self._written[column, r]), max(0, self.size(r, column) - start)
         size = there if size < 0 else min(size, there)
-        data = bytearray(size)
+        data = np.empty(size, np.uint8)
         stored = min(size, max(0, written - start))
         if stored:
-            with self._paths[column].open("rb", 0) as file:
+            with self._path(r, column).open("rb", 0) as file:
                 file.seek(start)
-                _fill(file, memoryview(data)[:stored])
-        behind = start + stored - written
-        data[stored:] = self._pending[column][behind : behind + size - stored]
-        return np.frombuffer(data, dtype)
+                _fill(file, memoryview(data.data)[:stored])
+        if stored < size:
+            behind = r * self._rooms[column] + start + stored - written
+            data[stored:] = self._buffers[column][behind : behind + size - stored]
+        return data.view(dtype)
 
-    def remove(self) -> None:
-        """Remove the files and what waits."""
-        for path, pending in zip(self._paths, self._pending, strict=True):
-            path.unlink(missing_ok=True)
-            pending.clear()
+    def remove(self, r: int) -> None:
+        """Remove the files of a range, and what waits for them."""
+        for column in range(2):
+            if self._written[column, r]:
+                self._path(r, column).unlink(missing_ok=True)
+            self._written[column, r] = self._waiting[column, r] = 0
 
-    def _flush(self) -> None:
-        for i, (path, pending) in enumerate(zip(self._paths, self._pending, strict=True)):
-            if pending:
-                with self._spill.writing(), path.open("ab", 0) as file:
-                    _write(file, pending)
-                self._written[i] += len(pending)
-                pending.clear()
+    def _path(self, r: int, column: int) -> Path:
+        return self._spill.folder / f"{self._name}-{r:05d}.{'ab'[column]}"
+
+    def _nothing(self) -> Column:
+        none = np.zeros(self._count, np.int64)
+        return Column(np.empty(0, np.uint8), none, none)
+
+    def _make_buffers(self, columns: int) -> None:
+        if not self._buffers:
+            rooms = [self._wait_bytes // columns] * columns + [0] * (2 - columns)
+            self._buffers = [np.empty(self._count * room, np.uint8) for room in rooms]
+            self._rooms = rooms
+
+    def _empty(self, r: int, writes: list[tuple[int, int, int, Octets]]) -> None:
+        """What waits of a range is to be written."""
+        for i, (buffer, room) in enumerate(zip(self._buffers, self._rooms, strict=True)):
+            waits = buffer[r * room : r * room + int(self._waiting[i, r])]
+            self._claim(writes, i, r, waits.copy())
+            self._waiting[i, r] = 0
+
+    def _claim(
+        self, writes: list[tuple[int, int, int, Octets]], column: int, r: int, octets: Octets
+    ) -> None:
+        """Give bytes their place in a file; they are written when the lock is free again."""
+        if len(octets):
+            writes.append((r, column, int(self._written[column, r]), octets))
+            self._written[column, r] += len(octets)
+
+    def _write(self, r: int, column: int, offset: int, octets: Octets) -> None:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC
+        with self._spill.writing():
+            descriptor = os.open(self._path(r, column), flags, 0o600)
+            try:
+                _write(descriptor, octets, offset)
+            finally:
+                os.close(descriptor)
 
 
-def _write(file: Any, data: bytearray) -> None:
+def _write(descriptor: int, octets: Octets, offset: int) -> None:
+    data = memoryview(octets.data)
     done = 0
     while done < len(data):
-        # Released at once: a buffer with views cannot be emptied.
-        with memoryview(data) as view, view[done:] as rest:
-            done += file.write(rest)
+        done += os.pwrite(descriptor, data[done:], offset + done)
 
 
 def _fill(file: Any, target: memoryview) -> None:
@@ -214,3 +287,43 @@ def _fill(file: Any, target: memoryview) -> None:
         if not count:
             raise EOFError(f"{file.name}: a scratch file was cut")
         target = target[count:]
+
+
+@jit
+def _copy(source: Octets, begin: Int, target: Octets, at: Int, n: Int) -> None:
+    # Unsigned places do not count from the end where they are negative, which the loop would check.
+    first, to = np.uint64(begin), np.uint64(at)
+    for k in range(np.uint64(n)):
+        target[to + k] = source[first + k]
+
+
+@jit
+def _gather(
+    first: Int,
+    a: Octets,
+    a_starts: I64,
+    a_sizes: I64,
+    b: Octets,
+    b_starts: I64,
+    b_sizes: I64,
+    buffer_a: Octets,
+    buffer_b: Octets,
+    room_a: Int,
+    room_b: Int,
+    waiting: I64,
+) -> Int:
+    """Copy the bytes of each range from `first` on behind those that wait.
+
+    Returns the first range that has no room for them, the number of ranges if all have.
+    """
+    for r in range(first, len(a_sizes)):
+        n, m = a_sizes[r], b_sizes[r]
+        if n == 0 and m == 0:
+            continue
+        if waiting[0, r] + n > room_a or waiting[1, r] + m > room_b:
+            return r
+        _copy(a, a_starts[r], buffer_a, r * room_a + waiting[0, r], n)
+        _copy(b, b_starts[r], buffer_b, r * room_b + waiting[1, r], m)
+        waiting[0, r] += n
+        waiting[1, r] += m
+    return len(a_sizes)

@@ -6,17 +6,17 @@ kept on a shelf, so that a build that spills holds a few ranges at a time.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from flashtrie.builder.pack import bit_length, ordered_map
-from flashtrie.builder.ranges import LevelStore
+from flashtrie.builder.ranges import LevelStore, LongTails
 from flashtrie.builder.spill import Kept, Shelf
-from flashtrie.builder.tails import TailGroups, Workshop, tail_batches
+from flashtrie.builder.tails import TailGroups, Workshop, read_tails, tail_batches
 from flashtrie.formats import bits
 from flashtrie.formats.jit import Int, jit
 
@@ -25,6 +25,7 @@ I32 = npt.NDArray[np.int32]
 I64 = npt.NDArray[np.int64]
 U64 = npt.NDArray[np.uint64]
 Array = npt.NDArray[Any]
+_T = TypeVar("_T")
 
 _LEAST_PIECE = 1 << 20  # elements of the store, or suffix indices, made at a time
 
@@ -71,7 +72,7 @@ class TailStore:
         self.tokens = stored_tokens(ranges)
         self.tails = sum(kept_tails(groups) for groups in ranges)
         self.token_histogram = sum((g.histogram for g in ranges), np.zeros(65, np.int64))
-        self._placed = _place(ranges, shelf)
+        self._placed = _place(ranges, shelf, workshop)
 
         def count(placed: _Placed) -> I64:
             histograms = np.zeros((len(first_long) - 1, 65), np.int64)
@@ -137,7 +138,9 @@ class WrittenStore:
         """The tokens, ranks uint32, in order."""
         for first in range(0, self._size, self._piece):
             piece = np.empty(min(self._piece, self._size - first), np.uint32)
-            for tokens, offsets, ordinal in tail_batches(self._store):
+            workshop, batches = self._workshop, tail_batches(self._store)
+            read = ordered_map(workshop.pool, _read, batches, workshop.threads)
+            for tokens, offsets, ordinal in read:
                 begins = np.concatenate(list(self.indices(ordinal, len(offsets) - 1)))
                 _copy_tails(tokens, offsets, begins, first, piece)
             yield piece
@@ -159,6 +162,11 @@ class WrittenStore:
         for _ in ordered_map(workshop.pool, fill, self._placed, workshop.threads):
             pass
         self._first, self._indices = first, piece
+
+
+def _read(batch: Sequence[LongTails]) -> tuple[U32, I64, int]:
+    """(tokens, offsets, number of the first) of some long tails."""
+    return *read_tails(batch), batch[0].first
 
 
 def kept_tails(groups: TailGroups) -> int:
@@ -185,59 +193,98 @@ def least_index_bits(tails: int) -> int:
     return total
 
 
-def _place(ranges: Sequence[TailGroups], shelf: Shelf) -> list[_Placed]:
-    """Give the groups that are not chained their places, by falling use, then in order."""
-    uses: list[tuple[Kept, int]] = []
+def _place(ranges: Sequence[TailGroups], shelf: Shelf, workshop: Workshop) -> list[_Placed]:
+    """Give the groups that are not chained their places, by falling use, then in order.
+
+    What depends on the ranges before is a few numbers each; the rest is done by all threads.
+    """
+
+    def each(work: Callable[[int], _T]) -> Iterator[_T]:
+        return ordered_map(workshop.pool, work, range(len(ranges)), workshop.threads)
+
+    carries: list[int] = []  # uses of the groups before that end this range's first tail
+    carry = 0
+    for open_end, uses in each(lambda r: _uses_behind(ranges[r])):
+        carries.append(carry)
+        carry = uses + (carry if open_end else 0)
+    entries: list[_Entries] = []
     totals: dict[int, int] = {}  # tokens of the tails of each use
-    carry = 0  # uses of the groups that are chained to the next range's first entry
-    for groups in ranges:
-        own = np.flatnonzero(~groups.chains())
-        counts = groups.uses.get(0, groups.size).astype(np.int64)
-        entry_uses = np.zeros(0, np.int64)
-        if len(own):
-            starts = np.concatenate([np.zeros(1, np.int64), own[:-1] + 1])
-            entry_uses = np.add.reduceat(counts[: own[-1] + 1], starts)
-            entry_uses[0] += carry
-            carry = int(counts[own[-1] + 1 :].sum())
-        else:
-            carry += int(counts.sum())
-        lengths = groups.lengths.get(0, groups.size)[own]
-        kinds, which = np.unique(entry_uses, return_inverse=True)
-        sums = np.bincount(which, weights=lengths, minlength=len(kinds)).astype(np.int64)
-        for use, size in zip(kinds.tolist(), sums.tolist(), strict=True):
+    for found in each(lambda r: _entries_of(ranges[r], carries[r], shelf)):
+        entries.append(found)
+        for use, size in zip(found.kinds.tolist(), found.sizes.tolist(), strict=True):
             totals[use] = totals.get(use, 0) + size
-        uses.append((shelf.put(entry_uses), len(own)))
     at: dict[int, int] = {}  # where the next tail of each use goes
     position = 0
     for use in sorted(totals, reverse=True):
         at[use] = position
         position += totals[use]
-    placed = []
-    for groups, (kept, entries) in zip(ranges, uses, strict=True):
-        lengths = groups.lengths.get(0, groups.size)[~groups.chains()]
-        placed.append((groups, shelf.put(_ends(kept.get(0, entries), lengths, at)), entries))
+    bases: list[I64] = []
+    for found in entries:
+        kinds = found.kinds.tolist()
+        bases.append(np.array([at[use] for use in kinds], np.int64))
+        for use, size in zip(kinds, found.sizes.tolist(), strict=True):
+            at[use] += size
+    ends = list(each(lambda r: _ends(ranges[r], entries[r], bases[r], shelf)))
     result: list[_Placed] = []
     following = 0
-    for groups, ends, entries in reversed(placed):
-        result.append(_Placed(groups, ends, entries, following))
-        if entries:
-            following = int(ends.get(0, 1)[0])
+    for r in reversed(range(len(ranges))):
+        kept, first_end = ends[r]
+        result.append(_Placed(ranges[r], kept, entries[r].size, following))
+        if entries[r].size:
+            following = first_end
     return result[::-1]
 
 
-def _ends(uses: I64, lengths: npt.NDArray[np.uint16], at: dict[int, int]) -> I64:
-    """The positions behind the tails of one range; moves `at` behind them."""
+@dataclass(frozen=True)
+class _Entries:
+    """The `size` groups of a range that are not chained.
+
+    which: for each the index of its use in `kinds` int64, rising; sizes int64: the tokens of all
+    of a use.
+    """
+
+    size: int
+    which: Kept
+    kinds: I64
+    sizes: I64
+
+
+def _uses_behind(groups: TailGroups) -> tuple[bool, int]:
+    """(whether all groups are chained, uses of those behind the last that is not)."""
+    own = np.flatnonzero(~groups.chains())
+    counts = groups.uses.get(0, groups.size)
+    return not len(own), int(counts[own[-1] + 1 if len(own) else 0 :].sum(dtype=np.int64))
+
+
+def _entries_of(groups: TailGroups, carry: int, shelf: Shelf) -> _Entries:
+    """Those of a range; `carry` are uses of groups before that end its first tail."""
+    own = np.flatnonzero(~groups.chains())
+    if not len(own):
+        none = np.empty(0, np.int64)
+        return _Entries(0, shelf.put(none), none, none)
+    counts = groups.uses.get(0, groups.size).astype(np.int64)
+    uses = np.add.reduceat(counts[: own[-1] + 1], np.append(0, own[:-1] + 1))
+    uses[0] += carry
     kinds, which = np.unique(uses, return_inverse=True)
-    order = np.argsort(which, kind="stable")
-    behind = np.cumsum(lengths[order], dtype=np.int64)
-    last = np.cumsum(np.bincount(which, minlength=len(kinds))) - 1
-    before = np.concatenate([np.zeros(1, np.int64), behind[last[:-1]]]) if len(kinds) else behind
-    base = np.array([at[use] for use in kinds.tolist()], np.int64) - before
-    ends = np.empty(len(uses), np.int64)
-    ends[order] = behind + base[which[order]]
-    for use, end in zip(kinds.tolist(), (base + behind[last]).tolist(), strict=True):
-        at[use] = end
-    return ends
+    lengths = groups.lengths.get(0, groups.size)[own]
+    sizes = np.bincount(which, weights=lengths, minlength=len(kinds)).astype(np.int64)
+    return _Entries(len(own), shelf.put(which), kinds, sizes)
+
+
+def _ends(groups: TailGroups, entries: _Entries, bases: I64, shelf: Shelf) -> tuple[Kept, int]:
+    """The positions behind the tails of a range, whose uses begin at `bases`; and the first."""
+    lengths = groups.lengths.get(0, groups.size)[~groups.chains()]
+    ends = np.empty(entries.size, np.int64)
+    _fill_ends(entries.which.get(0, entries.size), lengths, bases.copy(), ends)
+    return shelf.put(ends), int(ends[0]) if entries.size else 0
+
+
+@jit
+def _fill_ends(which: I64, lengths: npt.NDArray[np.uint16], at: I64, ends: I64) -> None:
+    for i in range(len(ends)):
+        kind = which[i]
+        at[kind] += lengths[i]
+        ends[i] = at[kind]
 
 
 @jit

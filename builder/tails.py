@@ -18,7 +18,7 @@ from flashtrie.builder import codes, levels
 from flashtrie.builder.alphabet import rank_codes
 from flashtrie.builder.pack import bit_length, bit_lengths, ordered_map
 from flashtrie.builder.plan import MAX_RANGES
-from flashtrie.builder.ranges import LevelStore, Records, range_store
+from flashtrie.builder.ranges import LevelStore, LongTails, Records, range_store
 from flashtrie.builder.scatter import Splitters, encode_rows, scatter
 from flashtrie.builder.sort import pack_records, sort_records
 from flashtrie.builder.spill import Kept, Shelf, Spill
@@ -102,8 +102,9 @@ def group_tails(
     for first_range, stop in pairwise(bounds):
         ranges = range_store(splitters.ranges, workshop.spill, f"tails-{first_range}")
 
-        def add(batch: tuple[U32, I64, int]) -> None:
-            tokens, offsets, first = batch
+        def add(batch: Sequence[LongTails]) -> None:
+            tokens, offsets = read_tails(batch)
+            first = batch[0].first
             ordinals = np.arange(first, first + len(offsets) - 1)
             encoded = encode_rows(tokens, offsets, code_of, reverse=True)
             ranges.add(scatter(encoded, ordinals, splitters).only(first_range, stop))
@@ -222,27 +223,32 @@ def _ranks(code_string: bytes) -> U32:
 
 
 def _splitters(store: LevelStore, code_of: npt.NDArray[np.uint64], ranges: int) -> Splitters:
-    tokens, offsets = _join(list(store.long_tails(_SAMPLED_TOKENS)))
+    pieces = list(store.long_tails())
+    tokens, offsets = _join([piece.read(_SAMPLED_TOKENS // len(pieces)) for piece in pieces])
     step = max(1, (len(offsets) - 1) // (64 * ranges))
     picked = [tokens[offsets[i] : offsets[i + 1]] for i in range(0, len(offsets) - 1, step)]
     ends = np.cumsum([0, *(len(tail) for tail in picked)])
     return Splitters.even(encode_rows(np.concatenate(picked), ends, code_of, reverse=True), ranges)
 
 
-def tail_batches(store: LevelStore) -> Iterator[tuple[U32, I64, int]]:
-    """(tokens, offsets, ordinal of the first) of some long tails, in key id order."""
-    waiting: list[tuple[U32, I64]] = []
-    first = count = size = 0
-    for tokens, ends in store.long_tails():
-        waiting.append((tokens, ends))
-        count += len(ends)
-        size += len(tokens)
-        if count >= _BATCH_TAILS or size >= _BATCH_TOKENS:
-            yield *_join(waiting), first
-            first += count
-            waiting, count, size = [], 0, 0
+def tail_batches(store: LevelStore) -> Iterator[list[LongTails]]:
+    """Long tails, to be read together, in key id order."""
+    waiting: list[LongTails] = []
+    tails = tokens = 0
+    for piece in store.long_tails():
+        waiting.append(piece)
+        tails += piece.tails
+        tokens += piece.tokens
+        if tails >= _BATCH_TAILS or tokens >= _BATCH_TOKENS:
+            yield waiting
+            waiting, tails, tokens = [], 0, 0
     if waiting:
-        yield *_join(waiting), first
+        yield waiting
+
+
+def read_tails(batch: Sequence[LongTails]) -> tuple[U32, I64]:
+    """(tokens uint32, offsets int64 [tails + 1]) of a batch."""
+    return _join([piece.read() for piece in batch])
 
 
 def _join(parts: Sequence[tuple[U32, I64]]) -> tuple[U32, I64]:

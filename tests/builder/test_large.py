@@ -24,10 +24,10 @@ def test_suffix_indices_and_ordinals_past_2_32():
 
 
 def test_places_past_2_32():
-    at = {1: BASE, 7: 4}
-    ends = tail_store._ends(np.array([1, 7, 1]), np.array([2, 5, 3], np.uint16), at)
+    at, ends = np.array([BASE, 4]), np.empty(3, np.int64)
+    tail_store._fill_ends(np.array([0, 1, 0]), np.array([2, 5, 3], np.uint16), at, ends)
     assert ends.tolist() == [BASE + 2, 9, BASE + 5]
-    assert at == {1: BASE + 5, 7: 9}
+    assert at.tolist() == [BASE + 5, 9]
 
 
 def test_level_parameters_past_2_32():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -15,7 +17,7 @@ from flashtrie.builder.ranges import Records, SpilledRanges
 from flashtrie.builder.sample import Sample
 from flashtrie.builder.scatter import Splitters, scatter
 from flashtrie.builder.sort import sort_parts, sort_range
-from flashtrie.builder.spill import PieceFile, Shelf, Spill
+from flashtrie.builder.spill import Column, PieceFiles, Shelf, Spill
 from flashtrie.builder.tails import _group_range
 from flashtrie.formats.errors import UsageError
 from tests.builder.test_codes import ROWS, encode
@@ -107,24 +109,60 @@ def test_a_hot_keyword_comes_in_parts(tmp_path, with_values):
     assert list(tmp_path.iterdir()) == []
 
 
+def column(pieces):
+    """Byte strings, one for each range, with others between them that are of none."""
+    sizes = np.array([len(piece) for piece in pieces])
+    octets = np.frombuffer(b"".join(piece + b"??" for piece in pieces), np.uint8)
+    return Column(octets, np.cumsum(sizes + 2) - sizes - 2, sizes)
+
+
 @given(
-    chunks=st.lists(st.binary(max_size=30), max_size=8),
+    # Some have no room with what waits, some have none at all.
+    chunks=st.lists(st.tuples(*[st.binary(max_size=60)] * 3), max_size=8),
+    second=st.booleans(),
     start=st.integers(0, 60),
     size=st.integers(-1, 60),
 )
-def test_a_piece_is_read_from_its_file_and_from_what_waits(tmp_path_factory, chunks, start, size):
-    folder = tmp_path_factory.mktemp("piece")
-    piece = PieceFile(spill(folder), "x", 50)
+def test_pieces_are_read_from_their_files_and_from_what_waits(
+    tmp_path_factory, chunks, second, start, size
+):
+    folder = tmp_path_factory.mktemp("pieces")
+    pieces = PieceFiles(spill(folder), "x", 3, 50)
     for chunk in chunks:
-        array = np.frombuffer(chunk, np.uint8)
-        piece.append(array, array[:1])
-    whole = b"".join(chunks)
-    assert piece.size(0) == len(whole)
-    expected = whole[start:] if size < 0 else whole[start : start + size]
-    assert piece.read(0, np.uint8, start, size).tobytes() == expected
-    assert piece.read(1, np.uint8).tobytes() == b"".join(chunk[:1] for chunk in chunks)
-    piece.remove()
+        ends = [column([piece[-5:] for piece in chunk])] if second else []
+        pieces.append(column(chunk), *ends)
+    for r in range(3):
+        whole = b"".join(chunk[r] for chunk in chunks)
+        assert pieces.size(r, 0) == len(whole)
+        expected = whole[start:] if size < 0 else whole[start : start + size]
+        assert pieces.read(r, 0, np.uint8, start, size).tobytes() == expected
+        expected = b"".join(chunk[r][-5:] for chunk in chunks) if second else b""
+        assert pieces.read(r, 1, np.uint8).tobytes() == expected
+    for r in range(3):
+        pieces.remove(r)
+        assert pieces.size(r, 0) == pieces.size(r, 1) == 0
     assert list(folder.iterdir()) == []
+
+
+def test_threads_append_both_columns_in_one_order(tmp_path):
+    """What threads append at the same time stands in any order, but in the same in both."""
+    pieces = PieceFiles(spill(tmp_path), "x", 2, 64)
+
+    def append(thread):
+        for i in range(200):
+            rows = 1 + (thread + i) % 40
+            number = np.full(2 * rows, 200 * thread + i, np.int64)
+            octets = number.astype("<u2").view(np.uint8)
+            sizes = np.full(2, 2 * rows)
+            first = Column(octets, np.array([0, 2 * rows]), sizes)
+            pieces.append(first, Column(number.view(np.uint8), 4 * first.starts, 4 * sizes))
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(append, range(4)))
+    for r in range(2):
+        numbers = pieces.read(r, 1, np.int64)
+        assert pieces.read(r, 0, np.uint16).tolist() == numbers.tolist()
+        assert len(numbers) == sum(1 + (t + i) % 40 for t in range(4) for i in range(200))
 
 
 @given(ROWS, st.integers(0, 100), st.integers(0, 400))
