@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from flashtrie.formats import bits
+from flashtrie.formats.jit import jit
 from flashtrie.formats.payload import Coded, Payload, coded_arrays, level_bitmaps, root
 from flashtrie.formats.schema import BLOCK_BITS, COLUMN
 from flashtrie.formats.store import IndexedStore, TailStore
@@ -92,7 +93,8 @@ class Content:
             report("alphabet", f"token {tokens[i]:,} has two ranks")
         first = root(self._artifact)
         for start in range(0, first.size, PIECE):
-            self._use(np.flatnonzero(self._payload.flags(first, start, start + PIECE)) + start)
+            ranks = np.flatnonzero(self._payload.flags(first, start, start + PIECE)) + start
+            _mark(self._used, ranks.view(np.uint64))
 
     def _check_lengths(self, report: Report) -> None:
         """Lengths that follow from the level table: leaves without tails, tails of one token."""
@@ -127,7 +129,7 @@ class Content:
             assert isinstance(self._store, IndexedStore)
             self._reach(self._store.use(coded.level, values.astype(np.int64), start, report))
             return
-        self._use(values.astype(np.int64))
+        _mark(self._used, values)
         if coded.prefix == "label":
             louds = level_bitmaps(self._artifact, coded.level - 1)["louds"]
             begins = self._payload.flags(louds, first, stop)
@@ -185,12 +187,14 @@ class Content:
         if unused_bits(self._payload, "values", 0, header.values * header.value_bits):
             report("values", "bits behind the last value are not zero")
 
-    def _use(self, ranks: npt.NDArray[np.int64]) -> None:
-        new = ranks[~self._used[ranks]]
-        if len(new):
-            with self._lock:
-                self._used[new] = True
-
     def _reach(self, length: int) -> None:
         with self._lock:
             self._longest = max(self._longest, length)
+
+
+@jit
+def _mark(used: npt.NDArray[np.bool_], ranks: npt.NDArray[np.uint64]) -> None:
+    """Mark ranks below len(used). Threads may mark the same ones."""
+    for rank in ranks:
+        if not used[rank]:
+            used[rank] = True

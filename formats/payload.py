@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from flashtrie.formats import bits
+from flashtrie.formats.jit import Int, jit
 from flashtrie.formats.reader import Artifact
 from flashtrie.formats.schema import BLOCK_BITS, COLUMN, PARAMETER, SECTION, Coding
 
@@ -103,23 +104,86 @@ class Payload:
     ) -> tuple[bits.Words, npt.NDArray[np.uint64]]:
         """Elements `start` (a multiple of 512) to `stop`, and the high parts among them."""
         coding = coded.coding
-        n = stop - start
+        values = np.empty(stop - start, np.uint64)
         low_word = coded.low + start // 64 * coding.low_bits
-        end_word = low_word + -(-n * coding.low_bits // 64)
-        values = bits.unpack(
-            self.read(f"{coded.prefix}_low", low_word, end_word), coding.low_bits, n
-        )
-        if not coding.high_bits:
-            return values, np.zeros(0, np.uint64)
-        flags = self.flags(coded.flag, start, stop)
-        before, count = self.rank(coded.flag, start), int(flags.sum())
-        skipped = before % 64
-        word = coded.high + before // 64 * coding.high_bits
-        end_word = word + -(-(skipped + count) * coding.high_bits // 64)
-        packed = self.read(f"{coded.prefix}_high", word, end_word)
-        highs = bits.unpack(packed, coding.high_bits, count, skipped)
-        values[flags] |= highs << np.uint64(coding.low_bits)
+        low = self._words_of(f"{coded.prefix}_low", low_word, len(values) * coding.low_bits)
+        flags = high = highs = np.zeros(1, np.uint64)[:0]
+        skipped = 0
+        if coding.high_bits:
+            flags = _padded(self.words(coded.flag, start, stop), len(values))
+            before, count = self.rank(coded.flag, start), int(_ones(flags, len(values)))
+            skipped = before % 64
+            word = coded.high + before // 64 * coding.high_bits
+            size = (skipped + count) * coding.high_bits
+            high = self._words_of(f"{coded.prefix}_high", word, size)
+            highs = np.empty(count, np.uint64)
+        _decode(low, coding.low_bits, flags, high, coding.high_bits, skipped, values, highs)
         return values, highs
+
+    def _words_of(self, name: str, word: int, size: int) -> bits.Words:
+        """The words of `size` bits from `word` on, and one more; zero behind the section's end."""
+        return _padded(self.read(name, word, word + -(-size // 64)), size)
+
+
+def _padded(read: bits.Words, size: int) -> bits.Words:
+    """All words of `size` bits, and one more, so that no element reaches behind the end."""
+    result = np.zeros(-(-size // 64) + 1, np.uint64)
+    result[: len(read)] = read
+    return result
+
+
+@jit
+def _element(packed: bits.Words, width: Int, i: Int) -> Int:
+    """Element `i` of a packed array of width 1 to 64."""
+    # Unsigned places: signed ones would be looked at for counting from the end.
+    first = np.uint64(i) * np.uint64(width)
+    word, shift = first >> np.uint64(6), first & np.uint64(63)
+    # A shift by 64 in two: what the next word has.
+    behind = packed[word + np.uint64(1)] << np.uint64(1) << (np.uint64(63) - shift)
+    mask = np.uint64(2**64 - 1) >> np.uint64(64 - width)
+    return (packed[word] >> shift | behind) & mask
+
+
+@jit
+def _flagged(flags: bits.Words, i: Int) -> Int:
+    place = np.uint64(i)
+    return flags[place >> np.uint64(6)] >> (place & np.uint64(63)) & np.uint64(1)
+
+
+@jit
+def _ones(flags: bits.Words, n: Int) -> Int:
+    """Ones among the first n bits."""
+    count = np.uint64(0)
+    for i in range(n):
+        count += _flagged(flags, i)
+    return count
+
+
+@jit
+def _decode(
+    low: bits.Words,
+    low_bits: Int,
+    flags: bits.Words,
+    high: bits.Words,
+    high_bits: Int,
+    skipped: Int,
+    values: bits.Words,
+    highs: bits.Words,
+) -> None:
+    """Put low and high parts together, without the GIL; `skipped` high parts come before."""
+    if low_bits:
+        for i in range(len(values)):
+            values[i] = _element(low, low_bits, i)
+    else:
+        values[:] = 0
+    if not high_bits:
+        return
+    k = 0
+    for i in range(len(values)):
+        if _flagged(flags, i):
+            highs[k] = _element(high, high_bits, skipped + k)
+            values[i] |= highs[k] << np.uint64(low_bits)
+            k += 1
 
 
 def root(artifact: Artifact) -> Bitmap:
