@@ -56,6 +56,11 @@ def page() -> str:
             parts.append(f"## {title}\n\n{table(head, _by_claim(rows))}")
             notes = {file: _read(file).get("provenance") for file, _ in made}
             parts += [f"{file}: {note}\n" for file, note in notes.items() if note]
+            parts += [
+                f"![{file}](../benchmarks/results/{Path(file).stem}.png)\n"
+                for file in notes
+                if (RESULTS / file).with_suffix(".png").exists()
+            ]
     return "\n".join(parts)
 
 
