@@ -18,7 +18,11 @@ def page() -> str:
     before, behind = text.split(END)[0].split(BEGIN)[0], text.split(END)[1]
     parts = [
         make(json.loads((RESULTS / name).read_text()))
-        for name, make in (("fuzz.json", _mutants), ("faults.json", _signals))
+        for name, make in (
+            ("fuzz.json", _mutants),
+            ("fuzz-h200.json", _mutants_on_gpu),
+            ("faults.json", _signals),
+        )
         if (RESULTS / name).exists()
     ]
     return re.sub(r"\n{3,}", "\n\n", "\n".join([before, BEGIN, *parts, END])[:-1] + "\n" + behind)
@@ -38,6 +42,15 @@ def _mutants(found: dict[str, Any]) -> str:
             *rows,
             "",
         ]
+    )
+
+
+def _mutants_on_gpu(found: dict[str, Any]) -> str:
+    checked = found["memcheck"]
+    return (
+        f"On an {found['chip']} `{found['test']}` passed with {found['mutants']} mutants, and with "
+        f"{checked['mutants']} under compute-sanitizer: {checked['says'].lower()}. "
+        "`results/fuzz-h200.json`.\n"
     )
 
 
