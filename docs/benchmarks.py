@@ -83,8 +83,19 @@ def _sampling(result: dict[str, Any]) -> str:
         "50, or 1,000 where that is said, and p is 0.9. TB/s are bytes read and, for the mask, "
         f"written, against {result['copy_terabytes_per_second']:.2f} of a copy in the same run; MB "
         "are what is taken beyond input and output.\n\n"
-        f"{table(head, rows)}"
+        f"{table(head, rows)}\n{_sanitized(result)}"
     )
+
+
+def _sanitized(result: dict[str, Any]) -> str:
+    """What compute-sanitizer says of every kernel of sampling."""
+    said = [
+        f"{tool}: {found['says'][-1].strip('= ')}"
+        for tool, found in result.get("sanitize", {}).items()
+    ]
+    if not said:
+        return ""
+    return f"compute-sanitizer with `python -m benchmarks.sampling.small`: {'; '.join(said)}.\n"
 
 
 def _ablation(result: dict[str, Any]) -> str:
