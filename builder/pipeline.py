@@ -6,7 +6,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -91,13 +91,12 @@ class Pipeline:
         job = self._job
         held, sample, alphabet = self._timed("count", self._count)
         vocab_size = self._vocab_size(alphabet)
-        ranges = self._timed("scatter", lambda: self._scatter(held, sample, alphabet))
         workshop = Workshop(self._pool, self._threads, self._spill)
         with (
             closing(LevelStore(self._spill)) as levels,
             closing(Shelf(self._spill, "tails")) as shelf,
         ):
-            self._timed("sort", lambda: self._sort(ranges, levels, alphabet))
+            self._make_levels(held, sample, alphabet, levels)
             plan = self._timed(
                 "tails",
                 lambda: plan_artifact(
@@ -114,6 +113,13 @@ class Pipeline:
             job.source.check_unchanged()
             size = self._timed("write", lambda: self._write(plan, levels, alphabet, workshop))
         return plan.header, size
+
+    def _make_levels(
+        self, held: list[HeldBatch], sample: Sample, alphabet: Alphabet, levels: LevelStore
+    ) -> None:
+        """Scatter and sort. The ranges and their buffers are gone afterwards."""
+        ranges = self._timed("scatter", lambda: self._scatter(held, sample, alphabet))
+        self._timed("sort", lambda: self._sort(ranges, levels, alphabet))
 
     def _timed(self, phase: str, work: Callable[[], _T]) -> _T:
         started = time.monotonic()
@@ -255,6 +261,8 @@ class Pipeline:
         finally:
             for future in waiting:
                 future.cancel()
+            # What runs yet keeps levels in a file that is closed next.
+            wait(waiting)
 
     def _write(
         self, plan: ArtifactPlan, levels: LevelStore, alphabet: Alphabet, workshop: Workshop

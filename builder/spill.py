@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +25,7 @@ Octets = npt.NDArray[np.uint8]
 I64 = npt.NDArray[np.int64]
 
 _MOST_BUFFERED, _LEAST_BUFFERED = 1 << 18, 1 << 12
+_MOST_CLAIMED = 4 << 20  # bytes that a thread takes out of the buffers to write them
 
 
 @dataclass(frozen=True)
@@ -143,7 +145,9 @@ class _AppendFile:
         return result
 
     def close(self) -> None:
-        os.close(self._descriptor)
+        with self._lock:
+            descriptor, self._descriptor = self._descriptor, -1
+        os.close(descriptor)
 
 
 class Column(NamedTuple):
@@ -175,38 +179,46 @@ class PieceFiles:
 
     def append(self, *columns: Column) -> None:
         """Append to all ranges; always as many columns."""
-        writes: list[tuple[int, int, int, Octets]] = []
+        r = 0
+        while r < self._count:
+            writes: list[tuple[int, int, int, Octets]] = []
+            with self._lock:
+                r = self._gather(r, columns, writes)
+            for write in writes:
+                self._write(*write)
+
+    def _gather(
+        self, r: int, columns: Sequence[Column], writes: list[tuple[int, int, int, Octets]]
+    ) -> int:
+        """Take the bytes of ranges from r on, until some MiB are to be written; the next range."""
+        self._make_buffers(len(columns))
         one, two = columns[0], columns[1] if len(columns) == 2 else self._nothing()
-        with self._lock:
-            self._make_buffers(len(columns))
-            r = 0
-            while True:
-                r = int(
-                    _gather(
-                        r,
-                        one.octets,
-                        one.starts,
-                        one.sizes,
-                        two.octets,
-                        two.starts,
-                        two.sizes,
-                        self._buffers[0],
-                        self._buffers[1],
-                        self._rooms[0],
-                        self._rooms[1],
-                        self._waiting,
-                    )
+        while r < self._count and sum(len(octets) for *_, octets in writes) < _MOST_CLAIMED:
+            r = int(
+                _gather(
+                    r,
+                    one.octets,
+                    one.starts,
+                    one.sizes,
+                    two.octets,
+                    two.starts,
+                    two.sizes,
+                    self._buffers[0],
+                    self._buffers[1],
+                    self._rooms[0],
+                    self._rooms[1],
+                    self._waiting,
                 )
-                if r == self._count:
-                    break
-                self._empty(r, writes)
-                if one.sizes[r] > self._rooms[0] or two.sizes[r] > self._rooms[1]:
-                    for i, column in enumerate(columns):
-                        begin, size = int(column.starts[r]), int(column.sizes[r])
-                        self._claim(writes, i, r, column.octets[begin : begin + size])
-                    r += 1
-        for r, i, offset, octets in writes:
-            self._write(r, i, offset, octets)
+            )
+            if r == self._count:
+                break
+            self._empty(r, writes)
+            if one.sizes[r] > self._rooms[0] or two.sizes[r] > self._rooms[1]:
+                for i, column in enumerate(columns):
+                    begin, size = int(column.starts[r]), int(column.sizes[r])
+                    self._claim(writes, i, r, column.octets[begin : begin + size])
+                r += 1
+        return r
 
     def size(self, r: int, column: int) -> int:
         """Bytes of a column of a range."""

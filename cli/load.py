@@ -31,5 +31,5 @@ def load(artifact: Artifact = None, json: Json = False, quiet: Quiet = False) ->
         "gigabytes_per_second": loaded.gigabytes_per_second,
         "free_bytes": loaded.free,
     }
-    shown = {name: size(loaded_bytes) for name, loaded_bytes in result.items() if "bytes" in name}
+    shown = {name: size(count) for name, count in result.items() if name.endswith("bytes")}
     output.result(result, facts((result | shown).items()))

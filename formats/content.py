@@ -94,7 +94,7 @@ class Content:
         first = root(self._artifact)
         for start in range(0, first.size, PIECE):
             ranks = np.flatnonzero(self._payload.flags(first, start, start + PIECE)) + start
-            _mark(self._used, ranks.view(np.uint64))
+            self._use(ranks.view(np.uint64))
 
     def _check_lengths(self, report: Report) -> None:
         """Lengths that follow from the level table: leaves without tails, tails of one token."""
@@ -129,7 +129,7 @@ class Content:
             assert isinstance(self._store, IndexedStore)
             self._reach(self._store.use(coded.level, values.astype(np.int64), start, report))
             return
-        _mark(self._used, values)
+        self._use(values)
         if coded.prefix == "label":
             louds = level_bitmaps(self._artifact, coded.level - 1)["louds"]
             begins = self._payload.flags(louds, first, stop)
@@ -187,14 +187,24 @@ class Content:
         if unused_bits(self._payload, "values", 0, header.values * header.value_bits):
             report("values", "bits behind the last value are not zero")
 
+    def _use(self, ranks: npt.NDArray[np.uint64]) -> None:
+        new = _unused(self._used, ranks)
+        if len(new):
+            with self._lock:
+                self._used[new] = True
+
     def _reach(self, length: int) -> None:
         with self._lock:
             self._longest = max(self._longest, length)
 
 
 @jit
-def _mark(used: npt.NDArray[np.bool_], ranks: npt.NDArray[np.uint64]) -> None:
-    """Mark ranks below len(used). Threads may mark the same ones."""
+def _unused(used: npt.NDArray[np.bool_], ranks: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
+    """Those of `ranks`, all below len(used), that are not marked yet."""
+    found = np.empty(len(ranks), np.uint64)
+    n = 0
     for rank in ranks:
         if not used[rank]:
-            used[rank] = True
+            found[n] = rank
+            n += 1
+    return found[:n]

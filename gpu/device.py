@@ -47,8 +47,8 @@ class LoadReport:
 
     @property
     def gigabytes_per_second(self) -> float:
-        """The rate of loading, checks included."""
-        return self.bytes / self.seconds / 1e9
+        """Bytes of the file by the time of loading, with checks and what is derived."""
+        return (self.bytes - self.derived) / self.seconds / 1e9
 
 
 class DeviceTrie:
@@ -79,7 +79,6 @@ class DeviceTrie:
             addresses,
             self._derived.levels.data.ptr,
             self._derived.store_flag_fine,
-            arguments.tail_start_bits(self.header),
             *self._ranks.arguments,
         )
         self._derived.derive(self.trie_words)

@@ -338,6 +338,31 @@ def assert_names(error: Exception, **places: int) -> None:
         assert any(n in accepted for n in named), f"{word} {number} is not in: {message}"
 
 
+def test_29_a_score_that_overflows_does_not_hide_those_that_do_not(build_trie):
+    rows = [(1,), (2,), (3, 4), (3, 5), (1, 4), (2, 5), (6,)]
+    tokens = [[1, 2, 3, 6], [4, 5, 4, 5]]
+    with build_trie(rows) as trie:
+        # (1,) has 6e38 in the pool, which no float32 is; (2,) and (6,) have 3e38.
+        steps = [[3e38, 1, 0.5, -1], [-3e38] * 4]
+        found = search(trie, tokens, steps, end_logprobs=[0, 3e38, 0])
+        assert [keyword for keyword, _ in found[:3]] == [(2,), (6,), (1, 4)]
+        assert found[2][1] == 0
+        assert sorted(keyword for keyword, _ in found[3:]) == [(2, 5), (3, 4), (3, 5)]
+        one = search(trie, tokens, steps, end_logprobs=[0, 3e38, 0], beam_width=1)
+        assert [keyword for keyword, _ in one] == [(2,)]
+        # Here it is (1, 4).
+        steps = [[3e38, 1, 0.5, -1], [3e38, 1e38, 3e38, 1e38]]
+        best = [(3, 4), (2, 5), (3, 5)]
+        for beam_width, expected in (
+            (2, [(2, 5), (1,)]),
+            (3, best),
+            (10, [*best, (1,), (2,), (6,)]),
+        ):
+            ends = [0, -3e38, 0]
+            found = search(trie, tokens, steps, end_logprobs=ends, beam_width=beam_width)
+            assert [keyword for keyword, _ in found] == expected
+
+
 @pytest.mark.parametrize("bad", [np.nan, INF])
 @pytest.mark.parametrize("token", [1, 0])
 def test_29_nan_and_infinity_are_refused(build_trie, bad, token):

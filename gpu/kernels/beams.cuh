@@ -36,8 +36,8 @@ static constexpr u32 UNITS = TAIL - 1;
 
 static constexpr u32 CUT_OFF = 0xFFFF;  // in `rank`: not among the first B
 
-static constexpr u32 TOGETHER = 8;  // keys that a thread compares in a turn
-static_assert(2 * STAGE % TOGETHER == 0, "a list is filled up to a whole number of turns");
+static constexpr u32 KEYS_TOGETHER = 8;  // keys that a thread compares in a turn
+static_assert(2 * STAGE % KEYS_TOGETHER == 0, "a list is filled up to a whole number of turns");
 
 // In a tail, x and y of the place are the position in the store of the next label, or with this bit
 // of w the only label; `place.z` is the leaf, `place.w` the row of its level. For a node the place
@@ -70,25 +70,25 @@ __device__ __forceinline__ void set_units(const Step& s, u32 units, u32 pairs, b
 
 // Of a list that is not in order, the entries stand bin by bin, bin `cut_bin` last: an entry's
 // position is what stands before its bin, and how many of its bin come before it. These are counted
-// TOGETHER, with entries of other bins at both ends, whose keys are smaller before and larger
+// KEYS_TOGETHER, with entries of other bins at both ends, whose keys are smaller before and larger
 // behind. Where each beam came from goes into the history by its position, each block writing its
 // share.
 __device__ __forceinline__ void rank_beam(const Step& s, const u64* keys, u32 i, u32* history) {
     Block& block = s.block;
     u64 key = keys[i];
     u32 bin = bin_of(block.before_best, of_falling(u32(key >> 32)));
-    u32 first = block.bins[BEAMS][bin] & ~(TOGETHER - 1);
+    u32 first = block.bins[BEAMS][bin] & ~(KEYS_TOGETHER - 1);
     u32 stop = bin == block.cut_bin ? block.beams : block.bins[BEAMS][bin + 1];
     u32 position = first;
     // Of right payloads no two keys are equal; of others two beams may share a position.
 #pragma unroll 1
-    for (u32 j = first; j < stop; j += TOGETHER) {
-        ulonglong2 pairs[TOGETHER / 2];
+    for (u32 j = first; j < stop; j += KEYS_TOGETHER) {
+        ulonglong2 pairs[KEYS_TOGETHER / 2];
         u32 before = 0;
 #pragma unroll
-        for (u32 n = 0; n < TOGETHER / 2; n++) pairs[n] = ((const ulonglong2*)(keys + j))[n];
+        for (u32 n = 0; n < KEYS_TOGETHER / 2; n++) pairs[n] = ((const ulonglong2*)(keys + j))[n];
 #pragma unroll
-        for (u32 n = 0; n < TOGETHER / 2; n++) {
+        for (u32 n = 0; n < KEYS_TOGETHER / 2; n++) {
             before += u32(pairs[n].x < key) + u32(pairs[n].y < key);
         }
         position += before;
@@ -173,7 +173,7 @@ __device__ __forceinline__ u32 read_beams(const Step& s, Call meanwhile) {
     u32 run = 1, runs = beams;
     if (in_bins) {
 #pragma unroll 1
-        while (i < ((beams + TOGETHER - 1) & ~(TOGETHER - 1))) {
+        while (i < ((beams + KEYS_TOGETHER - 1) & ~(KEYS_TOGETHER - 1))) {
             keys[i] = key;
             if (i < beams) block.first_unit[i] = word;
             i += THREADS;

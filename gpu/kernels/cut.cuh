@@ -28,6 +28,7 @@ __device__ __forceinline__ void publish_counts(const Step& s, u32 wave) {
 static constexpr u32 CUT_THREADS = THREADS / 2;
 static constexpr u32 CUT_WARPS = CUT_THREADS / 32;
 static constexpr u32 RUN = (BINS + CUT_THREADS - 1) / CUT_THREADS;  // counts of a thread
+static_assert(THREADS % 64 == 0, "a warp is in one half");
 
 // The team's counts of the step after this one, which nobody reads or adds to now.
 __device__ __forceinline__ void clear_next_bins(const Step& s) {
@@ -41,7 +42,7 @@ __device__ __forceinline__ void read_counts(
     const Step& s, u32 wave, u32 kind, u32 first, u32 (&counts)[RUN]) {
     const u32* bins = s.step_bins(s.block.number, 0, kind) + first;
     const u32* more = s.step_bins(s.block.number, 1, kind) + first;
-    if constexpr (RUN % 4 == 0 && BINS % RUN == 0) {
+    if constexpr (RUN % 4 == 0 && CUT_THREADS * RUN == BINS) {
         for (u32 r = 0; r < RUN; r += 4) {
             uint4 four = fresh((const uint4*)(bins + r)), of_wave = make_uint4(0, 0, 0, 0);
             if (wave > 0) of_wave = fresh((const uint4*)(more + r));

@@ -1,7 +1,8 @@
 // What a level has on the device beside its sections, made once at loading; see trie.cuh.
 //
 // Memory: reads each bitmap of the level once or twice and what stands for tails once, writes 2.5
-// bits a node, 64 bits an inner node, and `tail_start_bits` a leaf.
+// bits a node, 64 bits an inner node, and `tail_start_bits` a leaf; of the store 16 bits for each 64
+// flags.
 #include "trie.cuh"
 
 // Kinds of KIND_NODES nodes a thread, and the inner nodes before them, from sections alone.

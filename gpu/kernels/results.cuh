@@ -96,18 +96,18 @@ __device__ __forceinline__ bool write_binned(const Step& s) {
     for (u32 i = thread_here(); i < BINS; i += THREADS) block.bins[0][i] = 0;
     block_scan(block.pool_bins, BINS, block.sums[0][0]);
     const uint4* pool = s.pool_keys(s.block.pool);
-    constexpr u32 TOGETHER = 4;  // loads of a thread
+    constexpr u32 LOADS_TOGETHER = 4;  // loads of a thread
 #pragma unroll 1
-    for (u32 first = thread_here(); first < s.block.pooled; first += TOGETHER * THREADS) {
-        uint4 entries[TOGETHER];
+    for (u32 first = thread_here(); first < s.block.pooled; first += LOADS_TOGETHER * THREADS) {
+        uint4 entries[LOADS_TOGETHER];
 #pragma unroll
-        for (u32 j = 0; j < TOGETHER; j++) {
+        for (u32 j = 0; j < LOADS_TOGETHER; j++) {
             u32 i = first + j * THREADS;
             entries[j] = i < s.block.pooled ? fresh(pool + i) : make_uint4(0, 0, 0, 0);
             entries[j].w = i;
         }
 #pragma unroll
-        for (u32 j = 0; j < TOGETHER; j++) {
+        for (u32 j = 0; j < LOADS_TOGETHER; j++) {
             if (entries[j].w >= s.block.pooled) break;
             u32 bin = bin_of(s.block.pool_best, of_falling(entries[j].x));
             if (bin > cut_bin) continue;

@@ -112,7 +112,7 @@ __device__ __forceinline__ u32 find_child_by_lanes(
     if (!wanted) left.n = 0;
     u32 found = NONE;
     while (__any_sync(FULL, left.n > 0)) {
-        u32 part = (left.n + parts - 1) >> shift;
+        u32 part = (left.n >> shift) + ((left.n & (parts - 1)) > 0);
         u32 probe = (lane + 1) * part - 1;
         bool there = lane + 1 < parts && probe < left.n;
         u32 value = there ? left.label(level, left.base + probe) : NONE;

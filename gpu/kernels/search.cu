@@ -70,7 +70,8 @@ __device__ __forceinline__ float best_pool_score(const Step& s) {
             if (lane == lane_here()) up_to_mine = sum;
         }
         float pooled = pool_score(up_to_mine, mine_end, mine_penalty);
-        bool counts = lane_here() < lanes && is_finite(pooled) && pooled > of_falling(best);
+        // A closed step has none. One that overflows bounds the finite ones of its step as well.
+        bool counts = lane_here() < lanes && is_finite(mine_end) && pooled > of_falling(best);
         best = __reduce_min_sync(FULL, counts ? falling(pooled) : best);
         if (lanes < 32) break;
     }

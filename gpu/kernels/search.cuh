@@ -1,7 +1,7 @@
 // What the parts of the search share: its arguments, the memory of a block and of a team.
 //
 // What the host chooses by the sizes of a search is fixed at compile time, so that shared memory
-// has fixed places and the loops fixed bounds; gpu/search.py says which sizes take which.
+// has fixed places and the loops fixed bounds; gpu/plan.py says which sizes take which.
 #pragma once
 #include "order.cuh"
 #include "team.cuh"
@@ -33,7 +33,7 @@ static constexpr u32 QUEUE = 32 * ROWS;
 static constexpr u32 DIGITS = 256;     // of the narrowing of a cut
 static constexpr u32 NARROW_SETS = 3;  // one is filled, one read, one cleared
 
-// Arguments of a launch. Everything has 8 bytes, so that gpu/search.py can mirror it.
+// Arguments of a launch. Everything has 8 bytes, so that gpu/arguments.py can mirror it.
 struct Search {
     Trie trie;
     // Proposals [Q, T, K] and what ends a keyword: [Q or 1, T + 1] and [T + 1].

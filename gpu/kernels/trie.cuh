@@ -69,7 +69,7 @@ struct Level {
     u32* tail_starts;  // of each leaf, Trie::tail_start_bits each; none where no leaf has a tail
 };
 
-// What belongs to no level. gpu/device.py fills it in this order.
+// What belongs to no level. gpu/arguments.py fills it in this order.
 struct Trie {
     const Level* levels;
     u64 depth;
