@@ -7,7 +7,7 @@ bits of one level, the flags and high parts of one array, and for indexed tails 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -121,16 +121,18 @@ def write_artifact(
         write_packed(
             writer,
             "values",
-            (
-                part
-                for d in range(header.levels)
-                for part in store.integers(levels.VALUES, d, pool, threads)
-            ),
+            _of_all_levels(store, levels.VALUES, workshop),
             header.value_min,
             header.value_bits,
             pool,
             threads,
         )
+
+
+def _of_all_levels(store: LevelStore, kind: int, workshop: Workshop) -> Iterator[Array]:
+    """The integers of a kind, level by level."""
+    for d in range(len(store.counts)):
+        yield from store.integers(kind, d, workshop.pool, workshop.threads)
 
 
 def _write_root(
@@ -171,12 +173,7 @@ def _write_store(
         coder.write(tail_store.tokens(), n, header.store, at)
         writer.write("store_end", 0, tail_store.ends())
         return
-    longs = (
-        part
-        for d in range(header.levels)
-        for part in store.integers(levels.LONGS, d, workshop.pool, workshop.threads)
-    )
-    coder.write(longs, n, header.store, at)
+    coder.write(_of_all_levels(store, levels.LONGS, workshop), n, header.store, at)
     ends = join_bits(part for d in range(header.levels) for part in store.bits(levels.END_BITS, d))
     if n:
         writer.write("store_end", 0, ends)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Executor, Future
+from concurrent.futures import Executor, Future, wait
 from typing import Any, TypeVar
 
 import numpy as np
@@ -144,6 +144,8 @@ def ordered_map(
     finally:
         for future in waiting:
             future.cancel()
+        # What runs yet may use what the caller closes next.
+        wait(waiting)
 
 
 def bit_lengths(values: Array) -> I64:

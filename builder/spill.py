@@ -131,7 +131,7 @@ class _AppendFile:
             offset = self._end
             self._end += len(octets)
         with self._spill.writing():
-            _write(self._descriptor, octets, offset)
+            _write_at(self._descriptor, octets, offset)
         return offset
 
     def read(self, offset: int, size: int) -> bytearray:
@@ -183,11 +183,11 @@ class PieceFiles:
         while r < self._count:
             writes: list[tuple[int, int, int, Octets]] = []
             with self._lock:
-                r = self._gather(r, columns, writes)
+                r = self._fill_buffers(r, columns, writes)
             for write in writes:
                 self._write(*write)
 
-    def _gather(
+    def _fill_buffers(
         self, r: int, columns: Sequence[Column], writes: list[tuple[int, int, int, Octets]]
     ) -> int:
         """Take the bytes of ranges from r on, until some MiB are to be written; the next range."""
@@ -281,12 +281,12 @@ class PieceFiles:
         with self._spill.writing():
             descriptor = os.open(self._path(r, column), flags, 0o600)
             try:
-                _write(descriptor, octets, offset)
+                _write_at(descriptor, octets, offset)
             finally:
                 os.close(descriptor)
 
 
-def _write(descriptor: int, octets: Octets, offset: int) -> None:
+def _write_at(descriptor: int, octets: Octets, offset: int) -> None:
     data = memoryview(octets.data)
     done = 0
     while done < len(data):

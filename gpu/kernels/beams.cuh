@@ -70,7 +70,7 @@ __device__ __forceinline__ void set_units(const Step& s, u32 units, u32 pairs, b
 
 // Of a list that is not in order, the entries stand bin by bin, bin `cut_bin` last: an entry's
 // position is what stands before its bin, and how many of its bin come before it. These are counted
-// KEYS_TOGETHER, with entries of other bins at both ends, whose keys are smaller before and larger
+// KEYS_TOGETHER at a time, with entries of other bins at both ends, whose keys are smaller before and larger
 // behind. Where each beam came from goes into the history by its position, each block writing its
 // share.
 __device__ __forceinline__ void rank_beam(const Step& s, const u64* keys, u32 i, u32* history) {

@@ -23,6 +23,7 @@ __device__ __forceinline__ u32 thread_here() {
     return thread;
 }
 
+// The same of the lane and the warp.
 __device__ __forceinline__ u32 lane_here() { return thread_here() & 31; }
 
 __device__ __forceinline__ u32 warp_here() { return thread_here() >> 5; }

@@ -119,7 +119,7 @@ def test_22_any_write_that_finds_no_room(tmp_path, monkeypatch, artifact, share)
     monkeypatch.setattr(plan, "_fits", lambda held, memory: False)
     monkeypatch.setattr(spill, "_MOST_BUFFERED", 1 << 13)
     writes, failing = 0, -1
-    pwrite, write = os.pwrite, spill._write
+    pwrite = os.pwrite
 
     def count(real: Any) -> Any:
         def counted(*arguments: Any) -> Any:
@@ -132,7 +132,6 @@ def test_22_any_write_that_finds_no_room(tmp_path, monkeypatch, artifact, share)
         return counted
 
     monkeypatch.setattr(os, "pwrite", count(pwrite))
-    monkeypatch.setattr(spill, "_write", count(write))
     options: dict[str, Any] = {"tmp_dir": scratch, "tails": "indexed", "threads": 1, "force": True}
     flashtrie.build([source], tmp_path / "other.trie", **options)
     (tmp_path / "other.trie").unlink()

@@ -200,7 +200,7 @@ PTX ptx_cvt_f32_f16_0_1(float& value, unsigned short half) {
 PTX ptx_cvt_rn_f16_f32_0_1(unsigned short& half, float value) {
     half = (unsigned short)emulator::bits((_Float16)value);
 }
-PTX ptx_(unsigned long long&) {}
+PTX ptx_(unsigned long long&) {}  // no instruction: the compiler forgets where a value is from
 PTX ptx_mov_u32_0_tid_x(unsigned& thread) { thread = threadIdx.x; }
 PTX ptx_mov_u32_0_cluster_ctarank(unsigned& rank) { rank = emulator::running->block; }
 PTX ptx_barrier_cluster_arrive_release_aligned() { emulator::cluster_arrive(); }
