@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from full_scale_figures import full_scale
 from search_figures import gpu_search, table
 
 PAGE = Path(__file__).with_name("benchmarks.md")
@@ -29,6 +30,8 @@ def page() -> str:
     searches = [json.loads(path.read_text()) for path in sorted(RESULTS.glob("paper_method_*"))]
     if searches:
         parts.append(_search(searches))
+    if (path := RESULTS / "full_scale.json").exists():
+        parts.append(full_scale(json.loads(path.read_text())))
     for path in sorted(RESULTS.glob("search-*.json")):
         parts.append(gpu_search(json.loads(path.read_text())))
     for name, part in (

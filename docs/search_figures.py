@@ -26,10 +26,10 @@ def gpu_search(result: Result) -> str:
         f"are {load['bytes']:,} bytes, of which {load['derived_bytes']:,} are derived.\n"
     ]
     for name, part in (
-        ("widths", _widths),
+        ("widths", lambda result: widths(result["widths"])),
         ("paper", _ratios),
         ("variants", _variants),
-        ("precision", _precision),
+        ("precision", lambda result: precision(result["precision"])),
         ("profile", _profile),
         ("sanitize", _sanitize),
     ):
@@ -41,7 +41,8 @@ def gpu_search(result: Result) -> str:
     return "\n".join(parts)
 
 
-def _widths(result: Result) -> str:
+def widths(measured: Result) -> str:
+    """Rows of the search suite, what each reads, and how fast that is."""
     rows = [
         [
             row["bw"],
@@ -52,7 +53,7 @@ def _widths(result: Result) -> str:
             f"{row['bytes_touched'] / row['batch'] / 1e6:.2f}",
             f"{row['random_access_share']:.0%}",
         ]
-        for row in result["widths"]["rows"]
+        for row in measured["rows"]
     ]
     head = [
         "beam width",
@@ -65,7 +66,7 @@ def _widths(result: Result) -> str:
         "over our CPU engine",
     ]
     head += ["MB read a query", "of random reads"]
-    rate = result["widths"]["random_sectors_per_second"] / 1e9
+    rate = measured["random_sectors_per_second"] / 1e9
     return (
         f"{table(head, rows)}\n"
         "MB read: the distinct 32-byte sectors of trie and log-probabilities that a batch loads; "
@@ -123,8 +124,8 @@ def _variants(result: Result) -> str:
     )
 
 
-def _precision(result: Result) -> str:
-    made = result["precision"]
+def precision(made: Result) -> str:
+    """Precision@100 by beam width."""
     head = ["beam width", *(row["bw"] for row in made["rows"])]
     rows: Rows = [["precision@100", *(row["precision"] for row in made["rows"])]]
     return (

@@ -1,4 +1,4 @@
-"""docs/results.md is what docs/results.py makes of the files in benchmarks/results."""
+"""docs/results.md and docs/benchmarks.md are what their generators make of benchmarks/results."""
 
 from __future__ import annotations
 
@@ -13,19 +13,27 @@ import pytest
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 
 
-@pytest.fixture
-def generator(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """docs/results.py, which imports what stands beside it."""
-    monkeypatch.syspath_prepend(DOCS)
-    spec = importlib.util.spec_from_file_location("results", DOCS / "results.py")
+def load(name: str) -> Any:
+    """A generator in docs, which imports what stands beside it."""
+    spec = importlib.util.spec_from_file_location(name, DOCS / f"{name}.py")
     assert spec and spec.loader
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
 
 
-def test_the_page_is_what_the_generator_makes(generator):
-    assert generator.PAGE.read_text() == generator.page(), "run python docs/results.py"
+@pytest.fixture
+def generator(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """docs/results.py."""
+    monkeypatch.syspath_prepend(DOCS)
+    return load("results")
+
+
+@pytest.mark.parametrize("name", ["benchmarks", "results"])
+def test_the_page_is_what_the_generator_makes(name, monkeypatch):
+    monkeypatch.syspath_prepend(DOCS)
+    module = load(name)
+    assert module.PAGE.read_text() == module.page(), f"run python docs/{name}.py"
 
 
 def test_the_readme_has_the_figures_of_the_files(generator):
