@@ -54,9 +54,10 @@ from flashtrie.cpu.queries import QueryMaker
 from flashtrie.cpu.query_files import Queries
 from flashtrie.cpu.succinct import find_packed
 from flashtrie.cpu.tails import has_tail
-from flashtrie.cpu.threads import Workers, usable_cores
+from flashtrie.cpu.threads import Workers
 from flashtrie.cpu.trie import Trie
 from flashtrie.cpu.view import level, scalar
+from flashtrie.formats.cores import usable_cores
 from flashtrie.formats.jit import jit
 
 _SEED = 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
@@ -55,6 +56,44 @@ class Batch:
     def __len__(self) -> int:
         """Rows that were kept."""
         return len(self.offsets) - 1
+
+
+def joined(batches: Iterable[Batch], most_rows: int, most_tokens: int) -> Iterator[Batch]:
+    """Batches that follow one another made one, up to so many rows and tokens.
+
+    One of half as many stays as it is.
+    """
+    waiting: list[Batch] = []
+    rows = tokens = 0
+    for batch in batches:
+        if waiting and (rows + len(batch) > most_rows or tokens + len(batch.tokens) > most_tokens):
+            yield _join(waiting)
+            waiting, rows, tokens = [], 0, 0
+        waiting.append(batch)
+        rows += len(batch)
+        tokens += len(batch.tokens)
+        if 2 * rows >= most_rows or 2 * tokens >= most_tokens:
+            yield _join(waiting)
+            waiting, rows, tokens = [], 0, 0
+    if waiting:
+        yield _join(waiting)
+
+
+def _join(batches: list[Batch]) -> Batch:
+    if len(batches) == 1:
+        return batches[0]
+    lengths = np.concatenate([np.diff(batch.offsets) for batch in batches])
+    values = [batch.values for batch in batches if batch.values is not None]
+    return Batch(
+        np.concatenate([batch.tokens for batch in batches]),
+        np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)]),
+        np.concatenate(values) if values else None,
+        sum(batch.skipped_nulls for batch in batches),
+        sum(batch.skipped_empty for batch in batches),
+        batches[0].file,
+        batches[0].first_row,
+        max(batches, key=lambda batch: batch.skipped_empty > 0).first_empty,
+    )
 
 
 def decode(keywords: Array, values: Array | None, place: Place, *, skip_nulls: bool) -> Batch:
@@ -115,6 +154,40 @@ def decode(keywords: Array, values: Array | None, place: Place, *, skip_nulls: b
     )
 
 
+def spans(lists: Array, most_tokens: int) -> Iterator[tuple[int, int]]:
+    """Rows (start, stop) of a list array, one part after another, of at most so many tokens.
+
+    A row of more is a part of its own. Null rows count with what is hidden under them.
+    """
+    offsets = _offsets(lists)
+    start, rows = 0, len(lists)
+    while start < rows:
+        end = int(offsets[start]) + most_tokens
+        fits = rows if offsets[-1] <= end else int(np.searchsorted(offsets, end, "right")) - 1
+        stop = max(start + 1, fits)
+        yield start, stop
+        start = stop
+
+
+def without_views(lists: Array) -> Array:
+    """The same with offsets: the rows of a list view may stand in any order."""
+    kind = lists.type
+    if types.is_list_view(kind) or types.is_large_list_view(kind):
+        return lists.cast(pa.large_list(kind.value_type))
+    return lists
+
+
+def _offsets(lists: Array) -> npt.NDArray[Any]:
+    """Where each row begins among the stored values, and the end, in the stored dtype."""
+    offsets: npt.NDArray[Any]
+    if types.is_fixed_size_list(lists.type):
+        offsets = np.arange(len(lists) + 1, dtype=np.int64) + lists.offset
+        offsets *= lists.type.list_size
+    else:
+        offsets = lists.offsets.to_numpy()
+    return offsets
+
+
 def _check(
     place: Place,
     rows: npt.NDArray[np.int64] | None,
@@ -151,13 +224,8 @@ def _flatten(
     lists: Array,
 ) -> tuple[npt.NDArray[Any], npt.NDArray[np.int64], npt.NDArray[Any], npt.NDArray[np.bool_] | None]:
     """(values, offsets, lengths, null values or None) of exactly the rows of a list array."""
-    kind = lists.type
-    if types.is_list_view(kind) or types.is_large_list_view(kind):
-        lists = lists.cast(pa.large_list(kind.value_type))
-    if types.is_fixed_size_list(kind):
-        stored = (np.arange(len(lists) + 1, dtype=np.int64) + lists.offset) * kind.list_size
-    else:
-        stored = lists.offsets.to_numpy()
+    lists = without_views(lists)
+    stored = _offsets(lists)
     # Lengths in the stored dtype, often int32: half the memory to go through.
     lengths = stored[1:] - stored[:-1]
     offsets = stored.astype(np.int64)

@@ -17,13 +17,16 @@ from dataclasses import dataclass
 
 from flashtrie.builder.concatenate import Layout
 from flashtrie.builder.memory import default_memory, peak_memory, process_memory
-from flashtrie.builder.pipeline import Job, Pipeline, Progress
+from flashtrie.builder.pipeline import Job, Pipeline, Planner
 from flashtrie.builder.plan import BuildPlan, affordable_threads, plan_build
 from flashtrie.builder.scratch import OutputLock, Scratch, scratch_parent
 from flashtrie.builder.source import Source
+from flashtrie.formats.cores import usable_cores
 from flashtrie.formats.errors import UsageError
+from flashtrie.formats.header import check_tags
 from flashtrie.formats.info import bits_per_keyword
 from flashtrie.formats.outputs import check_output
+from flashtrie.formats.progress import Progress
 from flashtrie.formats.reader import open_artifact
 from flashtrie.formats.schema import (
     MAX_LOW_BITS,
@@ -91,12 +94,17 @@ def build(
     _check_range("--threads", threads, 1, 4096)
     _check_choice("--on-conflict", on_conflict, ("min", "error"))
     _check_range("--vocab-size", vocab_size, 1, MAX_TOKEN + 1)
+    _check_range("--min-keywords", min_keywords, 0, 2**63 - 1)
+    _check_range("--max-shrink", max_shrink, 0, 1)
+    check_tags(tags or {})
     check_output(output, force=force)
     with ExitStack() as stack:
         stack.enter_context(OutputLock(output))
         old_keywords = None if max_shrink is None else _keywords_at(output)
         source = Source.open(inputs, column, values, tokenizer, nulls, empty)
-        plan = _plan(source, memory, threads)
+        check_output(output, force=force, reads=source.reads)
+        planner = _planner(source, memory, threads)
+        plan = planner(source.rows, source.tokens)
         # Registered before the pool, so that no thread is left when the scratch folder goes.
         folders = stack.enter_context(ExitStack())
         pool = ThreadPoolExecutor(plan.threads)
@@ -108,6 +116,7 @@ def build(
         job = Job(
             source,
             plan,
+            planner,
             layout,
             output=os.fspath(output),
             tags=tags or {},
@@ -149,7 +158,7 @@ def plan(
     """What `build` would do with these inputs, and about what it would take. Reads footers only."""
     _check_range("--threads", threads, 1, 4096)
     source = Source.open(inputs, column, values, tokenizer)
-    return _plan(source, memory, threads)
+    return _planner(source, memory, threads)(source.rows, source.tokens)
 
 
 def _keywords_at(output: str | os.PathLike[str]) -> int | None:
@@ -161,11 +170,16 @@ def _keywords_at(output: str | os.PathLike[str]) -> int | None:
     return old.header.keywords
 
 
-def _plan(source: Source, memory: int | None, threads: int | None) -> BuildPlan:
+def _planner(source: Source, memory: int | None, threads: int | None) -> Planner:
     budget = default_memory() if memory is None else memory
     process = process_memory()
-    chosen = threads or min(len(os.sched_getaffinity(0)), affordable_threads(budget, process))
-    return plan_build(source.rows, source.tokens, source.has_values, chosen, budget, process)
+    chosen = threads or min(usable_cores(), affordable_threads(budget, process))
+
+    def plan(rows: int, tokens: int, alphabet_bytes: int = 0, /) -> BuildPlan:
+        has_values = source.has_values
+        return plan_build(rows, tokens, has_values, chosen, budget, process, alphabet_bytes)
+
+    return plan
 
 
 def _layout(low_bits: int | None, tails: str) -> Layout:
@@ -179,6 +193,6 @@ def _check_choice(option: str, value: str, choices: tuple[str, ...]) -> None:
         raise UsageError(f"{option} cannot be {value!r}", hint=f"Choose from {', '.join(choices)}")
 
 
-def _check_range(option: str, value: int | None, low: int, high: int) -> None:
+def _check_range(option: str, value: float | None, low: int, high: int) -> None:
     if value is not None and not low <= value <= high:
         raise UsageError(f"{option} cannot be {value}", hint=f"Give {low} to {high}")

@@ -25,6 +25,7 @@ from flashtrie.builder.virtual_trie import (
     VirtualTrie,
     virtual_trie,
 )
+from flashtrie.formats.cores import usable_cores
 from flashtrie.formats.errors import OutputError, UsageError
 from flashtrie.formats.parquet import TOKENS, ParquetOutput, token_lists
 from flashtrie.formats.progress import Progress
@@ -132,7 +133,7 @@ class _Job:
         self.keywords = keywords
         self.rows = rows
         self.progress = progress
-        self.threads = threads or len(os.sched_getaffinity(0))
+        self.threads = threads or usable_cores()
         self.done = 0
         self.lock = threading.Lock()
         self.stop = threading.Event()

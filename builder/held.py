@@ -7,6 +7,7 @@ are copied out of the decoder's buffers, which it then uses again, and lie close
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -38,14 +39,41 @@ class HeldBatch:
 
 
 class Holder:
-    """Copies batches into slabs, one at a time for each thread."""
+    """Copies of batches, in slabs, one at a time for each thread; none once they were dropped."""
 
     def __init__(self) -> None:
         """Nothing is held."""
         self._local = threading.local()
+        self._lock = threading.Lock()
+        self._batches: list[HeldBatch] | None = []
 
-    def hold(self, batch: Batch) -> HeldBatch:
-        """A copy of 4 bytes a token and 2 a row, and 8 with values. Called from any thread."""
+    @property
+    def dropped(self) -> bool:
+        """Whether nothing is held, nor will be."""
+        return self._batches is None
+
+    def hold(self, batch: Batch) -> None:
+        """Keep 4 bytes a token and 2 a row, and 8 with values. Called from any thread."""
+        if self._batches is None:
+            return
+        copy = self._copy(batch)
+        with self._lock:
+            if self._batches is not None:
+                self._batches.append(copy)
+
+    def drop(self) -> None:
+        """Let go of everything, and of what is still to come."""
+        with self._lock:
+            self._batches = None
+
+    def take(self) -> Iterator[HeldBatch]:
+        """Each batch, which is let go of."""
+        batches = self._batches or []
+        batches.reverse()
+        while batches:
+            yield batches.pop()
+
+    def _copy(self, batch: Batch) -> HeldBatch:
         n = len(batch.tokens)
         free: npt.NDArray[np.uint32] = getattr(self._local, "free", batch.tokens[:0])
         if len(free) < n:

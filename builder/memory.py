@@ -6,6 +6,8 @@ import os
 import resource
 from pathlib import Path
 
+from flashtrie.formats.cgroups import cgroups
+
 
 def peak_memory() -> int:
     """The most resident memory that this process has had, in bytes.
@@ -46,7 +48,7 @@ def default_memory() -> int:
 def available_memory() -> int:
     """Bytes that could be used now, by the host and by each cgroup limit above this process."""
     free = _host_available()
-    for folder in _cgroups():
+    for folder in cgroups("memory"):
         limit = _read_int(folder / "memory.max", folder / "memory.limit_in_bytes")
         used = _read_int(folder / "memory.current", folder / "memory.usage_in_bytes")
         if limit is not None and used is not None:
@@ -69,23 +71,6 @@ def _kib(path: str, name: str) -> int | None:
         return None
     found = (line.split()[1] for line in lines if line.startswith(name))
     return next((int(number) * 1024 for number in found), None)
-
-
-def _cgroups() -> list[Path]:
-    """The folders of this process's memory cgroup and of all above it."""
-    try:
-        lines = Path("/proc/self/cgroup").read_text().splitlines()
-    except OSError:
-        return []
-    result = []
-    for line in lines:
-        _, controllers, name = line.split(":", 2)
-        if controllers and "memory" not in controllers.split(","):
-            continue
-        root = Path("/sys/fs/cgroup/memory" if controllers else "/sys/fs/cgroup")
-        here = root / name.lstrip("/")
-        result += [folder for folder in (here, *here.parents) if root in (folder, *folder.parents)]
-    return result
 
 
 def _read_int(*paths: Path) -> int | None:

@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor, Future, wait
-from typing import Any, TypeVar
+from threading import Event
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from flashtrie.formats import bits
 from flashtrie.formats.jit import Int, jit
-from flashtrie.formats.schema import Coding, words
+from flashtrie.formats.schema import BLOCK_BITS, Coding, words
 from flashtrie.formats.writer import ArtifactWriter
 
 U64 = npt.NDArray[np.uint64]
@@ -21,7 +22,8 @@ Array = npt.NDArray[Any]
 _T = TypeVar("_T")
 _R = TypeVar("_R")
 
-# Elements packed by one call: a multiple of 64, so that chunks of any width begin at a word.
+# Elements packed by one call: a multiple of 512, so that chunks of any width begin at a word, and
+# those of a bitmap at a block of its directory.
 CHUNK = 1 << 19
 
 
@@ -37,6 +39,19 @@ def join_bits(parts: Iterable[tuple[U64, int]]) -> U64:
         _append(result, at, source, n)
         at += n
     return result
+
+
+class _Coded(NamedTuple):
+    """A chunk of the integers `start` to `stop`, of which low parts and flags are written.
+
+    directory: that of its flags; high: its high parts, `high_bits` bits in all.
+    """
+
+    start: int
+    stop: int
+    directory: Array
+    high: U64
+    high_bits: int
 
 
 class CodedWriter:
@@ -55,33 +70,43 @@ class CodedWriter:
     def write(self, parts: Iterable[Array], count: int, coding: Coding, at: dict[str, int]) -> None:
         """Code the concatenation of `parts`, `count` integers, and write it at the elements `at`.
 
-        Low parts go out chunk by chunk; flags and high parts of the array are held until its end.
+        All of it goes out chunk by chunk, so that what is held does not grow with the array.
         """
         if not count:
             return
-        flags = np.zeros(words(count) if coding.high_bits else 0, np.uint64)
-        highs = np.zeros(words(coding.highs * coding.high_bits), np.uint64)
-        high_at = 0
 
-        def code(span: tuple[int, Array]) -> tuple[int, U64, U64, U64, int]:
+        def code(span: tuple[int, Array]) -> _Coded:
+            """Write what has its place: the low parts and the flags."""
             start, values = span
-            low = np.zeros(words(len(values) * coding.low_bits), np.uint64)
-            flag = np.zeros(words(len(values)) if coding.high_bits else 0, np.uint64)
-            high = np.zeros(words(len(values) * coding.high_bits), np.uint64)
-            n = _code(values, coding.low_bits, coding.high_bits, low, flag, high)
-            return start, low, flag, high, n * coding.high_bits
-
-        for start, low, flag, high, high_size in ordered_map(
-            self._pool, code, _chunks(parts), self._threads
-        ):
+            n = len(values)
+            flag = np.zeros(words(n) if coding.high_bits else 0, np.uint64)
+            low, high = (np.zeros(words(n * width), np.uint64) for width in coding[:2])
+            highs = _code(values, coding.low_bits, coding.high_bits, low, flag, high)
             self._write("low", at, low, start * coding.low_bits // 64)
-            flags[start // 64 : start // 64 + len(flag)] = flag
-            _append(highs, high_at, high, high_size)
-            high_at += high_size
-        if coding.high_bits:
-            self._write("flag", at, flags)
-            self._write("flag_rank", at, bits.rank_directory(flags, count, self._rank_dtype))
-            self._write("high", at, highs)
+            if not coding.high_bits:
+                return _Coded(start, start + n, flag, high, 0)
+            self._write("flag", at, flag, start // 64)
+            directory = bits.rank_directory(flag, n, self._rank_dtype)
+            return _Coded(start, start + n, directory, high, highs * coding.high_bits)
+
+        ones = high_at = 0
+        begun = np.uint64(0)  # the last word of the high parts so far, if it is not full
+        for coded in ordered_map(self._pool, code, _chunks(parts), self._threads):
+            if not coding.high_bits:
+                continue
+            # A chunk before the last is whole blocks, and has the first entry of the next as well.
+            directory = coded.directory + self._rank_dtype(ones)
+            entries = directory if coded.stop == count else directory[:-1]
+            self._write("flag_rank", at, entries, coded.start // BLOCK_BITS)
+            ones = int(directory[-1])
+            shift = high_at % 64
+            joined = np.zeros(words(shift + coded.high_bits), np.uint64)
+            if shift:
+                joined[0] = begun
+            _append(joined, shift, coded.high, coded.high_bits)
+            self._write("high", at, joined, high_at // 64)
+            high_at += coded.high_bits
+            begun = joined[-1] if high_at % 64 else np.uint64(0)
 
     def _write(self, part: str, at: dict[str, int], array: Array, offset: int = 0) -> None:
         name = f"{self._prefix}_{part}"
@@ -130,9 +155,16 @@ def _chunks(parts: Iterable[Array]) -> Iterator[tuple[int, Array]]:
 
 
 def ordered_map(
-    pool: Executor, function: Callable[[_T], _R], items: Iterator[_T] | Sequence[_T], ahead: int
+    pool: Executor,
+    function: Callable[[_T], _R],
+    items: Iterator[_T] | Sequence[_T],
+    ahead: int,
+    stop: Event | None = None,
 ) -> Iterator[_R]:
-    """`function` of each item, in order, computed up to `ahead` items in advance."""
+    """`function` of each item, in order, computed up to `ahead` items in advance.
+
+    What an error or a signal finds running is waited for; `stop` is set before, to make it short.
+    """
     waiting: deque[Future[_R]] = deque()
     try:
         for item in items:
@@ -141,6 +173,10 @@ def ordered_map(
                 yield waiting.popleft().result()
         while waiting:
             yield waiting.popleft().result()
+    except BaseException:
+        if stop is not None:
+            stop.set()
+        raise
     finally:
         for future in waiting:
             future.cancel()

@@ -5,12 +5,12 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -21,27 +21,33 @@ from flashtrie.builder.concatenate import ArtifactPlan, Layout, plan_artifact, w
 from flashtrie.builder.held import HeldBatch, Holder
 from flashtrie.builder.levels import range_levels
 from flashtrie.builder.pack import ordered_map
-from flashtrie.builder.plan import BuildPlan, plan_build
+from flashtrie.builder.plan import BuildPlan
 from flashtrie.builder.ranges import KeptLevels, LevelStore, RangeStore, range_store
 from flashtrie.builder.sample import Sample
 from flashtrie.builder.scatter import encode_rows, scatter
-from flashtrie.builder.sort import SortedRange, sort_parts
+from flashtrie.builder.sort import Part, SortedRange, sort_parts
 from flashtrie.builder.source import Source, Task
 from flashtrie.builder.spill import Shelf, Spill
 from flashtrie.builder.tails import Workshop
 from flashtrie.formats.errors import CheckFailed, InputError
+from flashtrie.formats.progress import Progress
 from flashtrie.formats.schema import Header
 from flashtrie.formats.writer import ArtifactWriter
 
 U32 = npt.NDArray[np.uint32]
 _T = TypeVar("_T")
-
-# Called from any thread with a phase, how much of it is done, how much there is, and the unit.
-Progress = Callable[[str, int, int, str], None]
+_I = TypeVar("_I")
 
 # Batches that are held are small, so that they are decoded and copied in cache.
 _BATCH_ROWS, _HELD_BATCH_ROWS = 1 << 18, 1 << 16
 _NO_KEYWORD: U32 = np.empty(0, np.uint32)
+
+
+class Planner(Protocol):
+    """How a build divides its work, by rows, tokens and, once it is known, bytes of alphabet."""
+
+    def __call__(self, rows: int, tokens: int, alphabet_bytes: int = 0, /) -> BuildPlan:
+        """Raises UsageError where the memory is too little."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +55,8 @@ class Job:
     """What is to be built from what, and when to stop instead."""
 
     source: Source
-    plan: BuildPlan
+    plan: BuildPlan  # by the footers
+    planner: Planner
     layout: Layout
     output: str
     tags: dict[str, str]
@@ -59,6 +66,10 @@ class Job:
     max_shrink: float | None
     old_keywords: int | None  # of the artifact at the output
     force: bool
+
+
+class Abandoned(Exception):
+    """Ends what runs yet when the build has ended already. Nobody sees it."""
 
 
 class Pipeline:
@@ -71,16 +82,20 @@ class Pipeline:
         scratch: Callable[[], str],
         progress: Progress | None,
     ) -> None:
-        """`scratch` makes the scratch folder: now, or once the alphabet leaves too little."""
+        """`scratch` makes the scratch folder: now, or once what was counted leaves too little."""
         self._job = job
         self._pool = pool
         self._scratch = scratch
         self._plan = job.plan
-        self._threads = job.plan.threads
-        self._spill = self._spilling()
-        self._progress = progress or (lambda phase, done, total, unit: None)
+        self._threads = self._plan.threads
+        self._folder = scratch() if self._plan.spill else None
+        self._spill: Spill | None = None
+        self._progress = progress
+        self._done: dict[str, int] = {}  # rows, by phase
         self._lock = threading.Lock()
+        self._stop = threading.Event()
         self.rows = 0
+        self.tokens = 0
         self.conflicts = 0
         self.skipped_nulls = 0
         self.skipped_empty = 0
@@ -88,78 +103,80 @@ class Pipeline:
 
     def run(self) -> tuple[Header, int]:
         """Build; (header, bytes) of the artifact."""
+        try:
+            return self._run()
+        except BaseException:
+            self._stop.set()
+            raise
+
+    def _run(self) -> tuple[Header, int]:
         job = self._job
         held, sample, alphabet = self._timed("count", self._count)
         vocab_size = self._vocab_size(alphabet)
         workshop = Workshop(self._pool, self._threads, self._spill)
+        ranges = self._timed("scatter", self._scatter, held, sample, alphabet)
+        ids = alphabet.ids
+        del alphabet  # its way to the codes takes more than all else that is still held
         with (
             closing(LevelStore(self._spill)) as levels,
             closing(Shelf(self._spill, "tails")) as shelf,
         ):
-            self._make_levels(held, sample, alphabet, levels)
+            self._timed("sort", self._sort, ranges, levels, ids)
+            del ranges  # with their buffers
             plan = self._timed(
                 "tails",
-                lambda: plan_artifact(
-                    levels,
-                    len(alphabet.ids),
-                    vocab_size,
-                    job.layout,
-                    job.tags,
-                    shelf,
-                    workshop,
-                ),
+                plan_artifact,
+                *(levels, len(ids), vocab_size, job.layout, job.tags, shelf, workshop),
             )
             self._check_keywords(plan.header.keywords)
             job.source.check_unchanged()
-            size = self._timed("write", lambda: self._write(plan, levels, alphabet, workshop))
+            size = self._timed("write", self._write, plan, levels, ids, workshop)
         return plan.header, size
 
-    def _make_levels(
-        self, held: list[HeldBatch], sample: Sample, alphabet: Alphabet, levels: LevelStore
-    ) -> None:
-        """Scatter and sort. The ranges and their buffers are gone afterwards."""
-        ranges = self._timed("scatter", lambda: self._scatter(held, sample, alphabet))
-        self._timed("sort", lambda: self._sort(ranges, levels, alphabet))
-
-    def _timed(self, phase: str, work: Callable[[], _T]) -> _T:
+    def _timed(self, phase: str, work: Callable[..., _T], *arguments: Any) -> _T:
         started = time.monotonic()
-        result = work()
+        result = work(*arguments)
         self.phases[phase] = round(time.monotonic() - started, 3)
         return result
 
-    def _spilling(self) -> Spill | None:
-        plan = self._plan
-        if not plan.spill:
-            return None
-        return Spill(Path(self._scratch()), plan.range_bytes, plan.buffer_bytes, plan.scratch)
+    def _advance(self, phase: str, rows: int, total: int) -> None:
+        """Tell that so many rows more are done, or raise where the build has ended. Any thread."""
+        if self._stop.is_set():
+            raise Abandoned
+        with self._lock:
+            self._done[phase] = done = self._done.get(phase, 0) + rows
+            if self._progress:
+                self._progress(phase, done, total, "rows")
 
-    def _count(self) -> tuple[list[HeldBatch], Sample, Alphabet]:
-        """Count all tokens; (the batches where they are held, a sample, the alphabet)."""
+    def _count(self) -> tuple[Holder, Sample, Alphabet]:
+        """Count all tokens; (the batches, if they are held, a sample, the alphabet)."""
         source, plan = self._job.source, self._plan
         counter = TokenCounter(plan.dense_tokens)
         sample = Sample(source.rows, source.tokens, plan.ranges)
         holder = Holder()
+        if plan.spill:
+            holder.drop()
         batch_rows = _BATCH_ROWS if plan.spill else _HELD_BATCH_ROWS
 
-        def count(task: Task) -> tuple[list[HeldBatch], int]:
-            batches = []
-            for batch in source.read(task, batch_rows):
+        def seen(batch: Batch) -> None:
+            rows = len(batch) + batch.skipped_nulls + batch.skipped_empty
+            self._advance("count", rows, source.rows)
+
+        def count(task: Task) -> None:
+            for batch in source.read(task, batch_rows, seen):
                 counter.add(batch.tokens)
                 sample.add(batch)
                 with self._lock:
                     self.rows += len(batch)
+                    self.tokens += len(batch.tokens)
                     self.skipped_nulls += batch.skipped_nulls
                     self.skipped_empty += batch.skipped_empty
-                if not plan.spill and len(batch):
-                    batches.append(holder.hold(batch))
-            return batches, task.rows
+                    self._check_room(holder)
+                if len(batch):
+                    holder.hold(batch)
 
-        held: list[HeldBatch] = []
-        done = 0
-        for batches, rows in ordered_map(self._pool, count, source.tasks, 2 * self._threads):
-            held += batches
-            done += rows
-            self._progress("count", done, source.rows, "rows")
+        for _ in self._each(count, source.tasks, 2 * self._threads):
+            pass
         if not self.rows:
             raise InputError(
                 "there is no keyword in the input",
@@ -169,51 +186,61 @@ class Pipeline:
             )
         ids, counts = counter.counts()
         self._plan_again(alphabet_bytes(ids))
-        return held, sample, Alphabet.from_counts(ids, counts)
+        return holder, sample, Alphabet.from_counts(ids, counts)
+
+    def _check_room(self, holder: Holder) -> None:
+        """Hold no more where there are more tokens than were planned for, as there may be of text.
+
+        They are read again, then, and go to scratch files.
+        """
+        job = self._job
+        if self.tokens > self._plan.tokens and not holder.dropped:
+            if job.planner(job.source.rows, self.tokens).spill:
+                holder.drop()
 
     def _plan_again(self, alphabet_bytes: int) -> None:
-        """Leave room for the alphabet: more ranges, or scratch files where there were none."""
-        source, plan = self._job.source, self._plan
-        self._plan = plan_build(
-            source.rows,
-            source.tokens,
-            source.has_values,
-            plan.threads,
-            plan.memory,
-            plan.process_memory,
-            alphabet_bytes,
-        )
-        if self._plan.spill and self._spill is None:
-            self._spill = self._spilling()
+        """By what was counted, with room for the alphabet: scratch files may be needed only now."""
+        self._plan = plan = self._job.planner(self.rows, self.tokens, alphabet_bytes)
+        if plan.spill:
+            folder = Path(self._folder or self._scratch())
+            self._spill = Spill(folder, plan.range_bytes, plan.buffer_bytes, plan.scratch)
 
-    def _scatter(self, held: list[HeldBatch], sample: Sample, alphabet: Alphabet) -> RangeStore:
-        """All rows, coded, to their ranges: those of `held`, which is emptied, or read again."""
+    def _each(
+        self, work: Callable[[_I], _T], items: Iterator[_I] | Sequence[_I], ahead: int
+    ) -> Iterator[_T]:
+        """The work of each item, in order; what runs yet ends soon where something else ends it."""
+        return ordered_map(self._pool, work, items, ahead, self._stop)
+
+    def _scatter(self, holder: Holder, sample: Sample, alphabet: Alphabet) -> RangeStore:
+        """All rows, coded, to their ranges: those that are held, or read again."""
         source = self._job.source
         splitters = sample.splitters(alphabet, self._plan.ranges)
         ranges = range_store(splitters.ranges, self._spill, "keywords")
 
-        def add(batch: Batch | HeldBatch) -> int:
+        def add(batch: Batch | HeldBatch) -> None:
             if not alphabet.covers(batch.tokens):
                 raise self._other_input()
             encoded = encode_rows(alphabet.entries(batch.tokens), batch.offsets, alphabet.code_of)
             ranges.add(scatter(encoded, batch.values, splitters))
-            return len(batch)
 
-        def reread(task: Task) -> int:
-            return sum(add(batch) for batch in source.read(task, _BATCH_ROWS))
+        def seen(batch: Batch | HeldBatch) -> None:
+            self._advance("scatter", len(batch), self.rows)
 
-        done = 0
-        counts: Iterable[int]
-        if held:
-            held.reverse()
-            batches = (held.pop() for _ in range(len(held)))
-            counts = ordered_map(self._pool, add, batches, self._threads)
+        def add_held(batch: HeldBatch) -> None:
+            seen(batch)
+            add(batch)
+
+        def reread(task: Task) -> None:
+            for batch in source.read(task, _BATCH_ROWS, seen):
+                add(batch)
+
+        if holder.dropped:
+            work = self._each(reread, source.tasks, 2 * self._threads)
         else:
-            counts = ordered_map(self._pool, reread, source.tasks, 2 * self._threads)
-        for rows in counts:
-            done += rows
-            self._progress("scatter", done, self.rows, "rows")
-        if done != self.rows:
+            work = self._each(add_held, holder.take(), self._threads)
+        for _ in work:
+            pass
+        if self._done.get("scatter", 0) != self.rows:
             raise self._other_input()
         source.check_unchanged()
         return ranges
@@ -222,17 +249,18 @@ class Pipeline:
         self._job.source.check_unchanged()  # mostly raises, and names the file
         return InputError("the input gave other rows when it was read again")
 
-    def _sort(self, ranges: RangeStore, levels: LevelStore, alphabet: Alphabet) -> None:
+    def _sort(self, ranges: RangeStore, levels: LevelStore, ids: U32) -> None:
         """Sort each range, then make its levels when its neighbours' nearest keywords are known."""
 
+        def parts(r: int) -> Iterator[Part]:
+            for data, rows, values in ranges.take(r):
+                yield data, rows, values if len(values) else None
+                self._advance("sort", rows, self.rows)
+
         def sort(r: int) -> SortedRange:
-            return sort_parts(
-                (data, rows, values if len(values) else None)
-                for data, rows, values in ranges.take(r)
-            )
+            return sort_parts(parts(r))
 
         waiting: deque[Future[KeptLevels]] = deque()
-        done = 0
 
         def keep(keys: SortedRange, before: U32, after: U32) -> KeptLevels:
             return levels.keep(range_levels(keys, before, after))
@@ -245,33 +273,32 @@ class Pipeline:
         pending: SortedRange | None = None
         filled = np.flatnonzero(ranges.rows).tolist()
         try:
-            for keys in ordered_map(self._pool, sort, filled, self._threads):
-                self._check_conflict(keys, alphabet)
+            for keys in self._each(sort, filled, self._threads):
+                self._check_conflict(keys, ids)
                 if pending is not None:
                     after = keys.ranks(0)
                     waiting.append(self._pool.submit(keep, pending, before, after))
                     before = pending.ranks(len(pending) - 1)
                 pending = keys
                 finish_to(self._threads)
-                done += keys.rows
-                self._progress("sort", done, self.rows, "rows")
             assert pending is not None
             waiting.append(self._pool.submit(keep, pending, before, _NO_KEYWORD))
             finish_to(0)
+        except BaseException:
+            self._stop.set()
+            raise
         finally:
             for future in waiting:
                 future.cancel()
             # What runs yet keeps levels in a file that is closed next.
             wait(waiting)
 
-    def _write(
-        self, plan: ArtifactPlan, levels: LevelStore, alphabet: Alphabet, workshop: Workshop
-    ) -> int:
+    def _write(self, plan: ArtifactPlan, levels: LevelStore, ids: U32, workshop: Workshop) -> int:
         job = self._job
         with ArtifactWriter(
             job.output, plan.header, force=job.force, threads=self._threads
         ) as writer:
-            write_artifact(writer, plan, levels, alphabet.ids, workshop)
+            write_artifact(writer, plan, levels, ids, workshop)
             job.source.check_unchanged()
             writer.commit()
         return writer.bytes
@@ -286,11 +313,11 @@ class Pipeline:
             )
         return given or largest + 1
 
-    def _check_conflict(self, keys: SortedRange, alphabet: Alphabet) -> None:
+    def _check_conflict(self, keys: SortedRange, ids: U32) -> None:
         self.conflicts += keys.conflicts
         if keys.conflict is not None and self._job.stop_on_conflict:
             raise InputError(
-                f"keyword {alphabet.ids[keys.conflict].tolist()} has different values",
+                f"keyword {ids[keys.conflict].tolist()} has different values",
                 hint="--on-conflict min keeps the smallest of them",
             )
 

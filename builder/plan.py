@@ -15,7 +15,7 @@ MAX_RANGES = 4096
 _HELD_TOKEN, _HELD_ROW = 12, 48  # a build in memory, at its peak
 _RANGE_TOKEN, _RANGE_ROW = 8, 64  # one range between its records and its levels
 _RANGE_BYTE = 5  # the same by the bytes of its records: a byte, and four where it is a token
-_WRITE_ROW = 1  # bits, flags and high parts of the largest level
+_WRITE_TOKEN = 0.3  # a bitmap and its directories: of a level, or of where stored tails end
 _THREAD_BYTES = 96 << 20  # a batch on its way from Parquet to records
 # The least that is worth to be sorted at a time, and to be written at a time to each range.
 _LEAST_RANGE_BYTES, _LEAST_BUFFER_BYTES = 4 << 20, 4 << 10
@@ -74,7 +74,8 @@ def plan_build(
     if spill:
         least_buffers = MAX_RANGES * _LEAST_BUFFER_BYTES
         least_range = max(_LEAST_RANGE_BYTES, math.ceil(work / MAX_RANGES))
-        least = base + max(least_buffers + least_range * in_flight, _WRITE_ROW * rows)
+        written = math.ceil(_WRITE_TOKEN * tokens)
+        least = base + max(least_buffers + least_range * in_flight, written)
         least = min(least, held)
         if memory < least:
             raise UsageError(
@@ -87,7 +88,8 @@ def plan_build(
         buffer_bytes = max(least_buffers, (memory - base) // 8)
         range_bytes = (memory - base - buffer_bytes) // in_flight
         ranges = max(threads, math.ceil(work / range_bytes), rows // _SPILLED_RANGE_ROWS)
-        peak = base + min(buffer_bytes, work) + math.ceil(work / ranges) * in_flight
+        sorting = min(buffer_bytes, work) + math.ceil(work / ranges) * in_flight
+        peak = base + max(sorting, written)
         scratch = 4 * tokens + (4 + value_bytes // 2) * rows
     else:
         buffer_bytes = range_bytes = scratch = 0

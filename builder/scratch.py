@@ -9,7 +9,6 @@ import os
 import re
 import secrets
 import shutil
-import time
 from collections.abc import Iterator
 from types import TracebackType
 
@@ -21,7 +20,8 @@ from flashtrie.formats.undisturbed import undisturbed
 _FOLDER = re.compile(r"flashtrie-[0-9a-f]{16}")
 _LOCK = "lock"
 _FLAGS = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW
-_PID_SECONDS = 1.0  # between taking a lock and writing the pid lie microseconds
+_PID = re.compile(rb"[0-9]+\n")
+_NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS)
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
@@ -30,7 +30,8 @@ class OutputLock:
 
     Once it is held, what dead builds left beside OUT is removed. A second build to the same
     output, in this process or another, gets an OutputError that names the pid of the first. The
-    lock of a dead build is free, whatever its file says.
+    lock of a dead build is free, whatever pid it says. The file has its pid from the moment it is
+    there, so that one without is known to be something else's, and stays.
     """
 
     def __init__(self, output: str | os.PathLike[str]) -> None:
@@ -40,9 +41,8 @@ class OutputLock:
         self.path = f"{self.output}.lock"
         try:
             with undisturbed(), full_disk(os.path.dirname(os.path.abspath(self.output))):
+                remove_leftovers(self.path)
                 self._descriptor = self._take()
-                os.ftruncate(self._descriptor, 0)
-                os.pwrite(self._descriptor, b"%d\n" % os.getpid(), 0)
                 remove_leftovers(self.output)
         except OSError as error:
             self.release()
@@ -82,23 +82,56 @@ class OutputLock:
         self.release()
 
     def _take(self) -> int:
-        while True:
-            descriptor = os.open(self.path, _FLAGS | os.O_CREAT, 0o666)
-            try:
-                if not _lock(descriptor):
-                    raise OutputError(
-                        f"another build writes to it (pid {_pid(descriptor)})",
-                        self.output,
-                        hint="Wait until it is done, or choose another output with -o",
-                    )
-                if _is_at(descriptor, self.path):
-                    if not re.fullmatch(rb"[0-9]*\n?", os.pread(descriptor, 32, 0)):
-                        raise OutputError("there is a file that is no lock of ours", self.path)
-                    return descriptor
-            except BaseException:
-                os.close(descriptor)
-                raise
-            os.close(descriptor)  # its holder removed it in between
+        """The descriptor of the lock, made anew: that of a dead build is removed."""
+        descriptor = -1
+        while descriptor < 0:
+            with contextlib.suppress(FileNotFoundError):
+                self._clear()
+            descriptor = self._create()
+        return descriptor
+
+    def _clear(self) -> None:
+        """Remove the lock of a dead build. Raises OutputError where another's file is there."""
+        descriptor = os.open(self.path, _FLAGS)
+        try:
+            pid = os.pread(descriptor, 32, 0)
+            if not _PID.fullmatch(pid):
+                raise OutputError(
+                    "there is a file that is no lock of ours",
+                    self.path,
+                    hint="Remove it if nothing needs it, or choose another output with -o",
+                )
+            if not _lock(descriptor):
+                raise OutputError(
+                    f"another build writes to it (pid {int(pid)})",
+                    self.output,
+                    hint="Wait until it is done, or choose another output with -o",
+                )
+            if _is_at(descriptor, self.path):  # else its holder removed it in between
+                os.unlink(self.path)
+        finally:
+            os.close(descriptor)
+
+    def _create(self) -> int:
+        """The descriptor of a new file with the pid, locked; -1 where another came first."""
+        folder, name = os.path.split(os.path.abspath(self.path))
+        temporary = os.path.join(folder, f".{name}.{secrets.randbits(63)}.tmp")
+        descriptor = os.open(temporary, _FLAGS | os.O_CREAT | os.O_EXCL, 0o666)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            os.pwrite(descriptor, b"%d\n" % os.getpid(), 0)
+            # It may have been taken for a dead build's before it was locked, and be gone.
+            with contextlib.suppress(FileExistsError, FileNotFoundError):
+                _link(temporary, self.path)
+                return descriptor
+        except BaseException:
+            os.close(descriptor)
+            raise
+        finally:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(temporary)
+        os.close(descriptor)
+        return -1
 
 
 class Scratch:
@@ -216,22 +249,25 @@ def _lock(descriptor: int) -> bool:
     return True
 
 
+def _link(temporary: str, path: str) -> None:
+    """Give a file its name. Raises FileExistsError where there is one of that name."""
+    try:
+        os.link(temporary, path)
+    except OSError as error:
+        if error.errno not in _NO_LINKS:
+            raise
+        # A file system without hard links: two that come at the same moment both go on.
+        if os.path.lexists(path):
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), path) from error
+        os.rename(temporary, path)
+
+
 def _is_at(descriptor: int, path: str) -> bool:
     """Whether the open file is still the one at `path`: a lock of a removed one locks nothing."""
     try:
         return os.path.samestat(os.fstat(descriptor), os.stat(path))
     except FileNotFoundError:
         return False
-
-
-def _pid(descriptor: int) -> str:
-    """The pid in a lock file that another process holds."""
-    end = time.monotonic() + _PID_SECONDS
-    while True:
-        text = os.pread(descriptor, 32, 0).strip()
-        if text.isdigit() or time.monotonic() > end:
-            return text.decode("ascii", "replace") or "unknown"
-        time.sleep(0.01)
 
 
 def _remove_dead(parent: str) -> None:

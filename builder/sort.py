@@ -22,6 +22,9 @@ I32 = npt.NDArray[np.int32]
 I64 = npt.NDArray[np.int64]
 Bool = npt.NDArray[np.bool_]
 
+# Records, their number, and values or None.
+Part = tuple[U8, int, I64 | None]
+
 # Below this many rows a bucket is sorted by insertion.
 _INSERTION = 32
 # A radix pass splits a bucket in up to 256; they wait on a stack, 8 levels deep.
@@ -57,8 +60,8 @@ class SortedRange:
         return out[: codes.decode(self.data, self.begins[i], np.int64(self.lengths[i]), out)]
 
 
-def sort_parts(parts: Iterable[tuple[U8, int, I64 | None]]) -> SortedRange:
-    """Sort a range that comes in parts: records, their number, and values or None.
+def sort_parts(parts: Iterable[Part]) -> SortedRange:
+    """Sort a range that comes in parts.
 
     Where there are several, each is reduced to its distinct keywords, and then those are sorted.
     """

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from flashtrie.builder import columns
-from flashtrie.builder.batches import Batch, Place, decode
+from flashtrie.builder.batches import Batch, Place, decode, joined, spans, without_views
 from flashtrie.builder.columns import Columns
 from flashtrie.builder.inputs import Fault, InputFile, faults_error, resolve, unchanged
 from flashtrie.builder.tokenizer import TextEncoder
@@ -22,9 +22,13 @@ _FOOTER_THREADS = 16  # they wait for a disk or a server
 # Pages are read through a window of this size, so that a row group of gigabytes never lies whole
 # in memory. A remote window is a request, and requests take tens of milliseconds.
 _WINDOW, _REMOTE_WINDOW = 1 << 20, 8 << 20
-# Batches are cut so that a row group's average batch stays below these: 4 MiB of tokens also
-# stay in cache, and 32-bit offsets of a list array never overflow.
+# What is read at a time stays below these by the average of a row group, so that 32-bit offsets of
+# a list array never overflow. Batches stay below the tokens whatever rows come together: 4 MiB of
+# them also stay in cache.
 _BATCH_TOKENS, _BATCH_TEXT_BYTES = 1 << 20, 16 << 20
+# Of text: pages with a dictionary can stand for many times their bytes, and the tokenizer takes
+# some 20 ms for so many rows, so that a build that is stopped ends soon.
+_TEXT_ROWS = 1 << 10
 # Footers are kept from open to read up to this many encoded bytes in all, else read again: those
 # of thousands of files with hundreds of columns would fill the memory.
 _FOOTERS_KEPT = 16 << 20
@@ -33,8 +37,8 @@ _FOOTERS_KEPT = 16 << 20
 class Task(NamedTuple):
     """A row group: what one thread reads at a time. `first_row` and `rows` count in the file.
 
-    `tokens` is the most that it can hold, by the footer, or for text an estimate from above;
-    `bytes` is the size of the column of keywords, encoded but not compressed.
+    `tokens` is the most that it can hold, by the footer; for text a guess, too low where a page has
+    a dictionary. `bytes` is the size of the column of keywords, encoded but not compressed.
     """
 
     file: int
@@ -89,6 +93,8 @@ class Source:
         for name, choice in (("nulls", nulls), ("empty", empty)):
             if choice not in ("error", "skip"):
                 raise UsageError(f"--{name} is error or skip, not {choice!r}")
+        if isinstance(inputs, str | bytes | os.PathLike):
+            raise UsageError("inputs are a list of names", repr(inputs), "this is one name")
         if not inputs:
             raise UsageError("no input was given")
         encoder = None if tokenizer is None else TextEncoder(tokenizer)
@@ -126,6 +132,12 @@ class Source:
         )
 
     @property
+    def reads(self) -> list[str]:
+        """The paths of all local files that are read, the tokenizer's too."""
+        tokenizer = [] if self._encoder is None else [self._encoder.path]
+        return [file.path for file in self.files if not file.remote] + tokenizer
+
+    @property
     def column(self) -> str:
         """The column of the keywords."""
         return self.columns.keywords
@@ -135,15 +147,20 @@ class Source:
         """Whether batches have values."""
         return self.columns.values is not None
 
-    def read(self, task: Task, batch_rows: int = 65536) -> Iterator[Batch]:
-        """Batches of a row group, in order, each of at most `batch_rows` rows.
+    def read(
+        self, task: Task, batch_rows: int = 65536, each: Callable[[Batch], None] | None = None
+    ) -> Iterator[Batch]:
+        """Batches of a row group, in order, each of at most `batch_rows` rows and 2^20 tokens.
+
+        Batches of text are made of small ones; `each` sees them as they come, and may end it all.
 
         Memory is that of a batch and of the pages it comes from. Decompression, decoding and
         checks run without the GIL. Raises InputError that names file, row group and row.
         """
         file = self.files[task.file]
         try:
-            yield from self._batches(file, task, batch_rows)
+            batches = self._batches(file, task, batch_rows, each or (lambda batch: None))
+            yield from joined(batches, batch_rows, _BATCH_TOKENS)
         except Exception as error:
             # A file that was replaced and is read by its old footer can fail in any way.
             if not unchanged([file])[0]:
@@ -162,9 +179,11 @@ class Source:
         if changed:
             raise _changed(changed)
 
-    def _batches(self, file: InputFile, task: Task, batch_rows: int) -> Iterator[Batch]:
+    def _batches(
+        self, file: InputFile, task: Task, batch_rows: int, each: Callable[[Batch], None]
+    ) -> Iterator[Batch]:
         wanted = [name for name in self.columns[:2] if name is not None]
-        rows = max(1, min(batch_rows, _rows_per_batch(task, self.columns.text)))
+        rows = max(1, min(batch_rows, _rows_per_read(task, self.columns.text)))
         place = Place(file.name, task.row_group, task.first_row)
         empty, first_empty = 0, -1
         with _parquet(file, self._footers[task.file]) as parquet:
@@ -174,19 +193,23 @@ class Source:
                 keywords = records.column(self.columns.keywords)
                 if self._encoder is not None:
                     keywords = self._encoder.encode(keywords, place)
+                keywords = without_views(keywords)
                 values = self.columns.values
-                batch = decode(
-                    keywords,
-                    None if values is None else records.column(values),
-                    place,
-                    skip_nulls=self._skip_nulls,
-                )
+                numbers = None if values is None else records.column(values)
+                for start, stop in spans(keywords, _BATCH_TOKENS):
+                    batch = decode(
+                        keywords[start:stop],
+                        None if numbers is None else numbers[start:stop],
+                        place._replace(first_row=place.first_row + start),
+                        skip_nulls=self._skip_nulls,
+                    )
+                    each(batch)
+                    if batch.skipped_empty and not self._skip_empty:
+                        empty += batch.skipped_empty
+                        first_empty = batch.first_empty if first_empty < 0 else first_empty
+                    if not empty:  # else only the count is wanted
+                        yield batch
                 place = place._replace(first_row=place.first_row + len(keywords))
-                if batch.skipped_empty and not self._skip_empty:
-                    empty += batch.skipped_empty
-                    first_empty = batch.first_empty if first_empty < 0 else first_empty
-                if not empty:  # else only the count is wanted
-                    yield batch
         if empty:
             raise InputError(
                 f"{empty} keyword{'s have' if empty > 1 else ' has'} no tokens",
@@ -257,9 +280,10 @@ def _tasks(index: int, footer: _Footer, chosen: Columns) -> Iterator[Task]:
         first_row += group.num_rows
 
 
-def _rows_per_batch(task: Task, text: bool) -> int:
-    size, most = (task.bytes, _BATCH_TEXT_BYTES) if text else (task.tokens, _BATCH_TOKENS)
-    return most * task.rows // max(size, 1)
+def _rows_per_read(task: Task, text: bool) -> int:
+    if text:
+        return min(_TEXT_ROWS, _BATCH_TEXT_BYTES * task.rows // max(task.bytes, 1))
+    return _BATCH_TOKENS * task.rows // max(task.tokens, 1)
 
 
 def _changed(files: Sequence[InputFile]) -> InputError:

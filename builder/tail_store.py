@@ -8,17 +8,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from flashtrie.builder.pack import bit_length, ordered_map
+from flashtrie.builder import levels
+from flashtrie.builder.alphabet import rank_codes
+from flashtrie.builder.pack import CHUNK, bit_length, ordered_map
 from flashtrie.builder.ranges import LevelStore, LongTails
 from flashtrie.builder.spill import Kept, Shelf
+from flashtrie.builder.tail_pieces import Marks, Placed, StorePieces, copy_tails, piece_bits
 from flashtrie.builder.tails import TailGroups, Workshop, read_tails, tail_batches
-from flashtrie.formats import bits
-from flashtrie.formats.jit import Int, jit
+from flashtrie.formats.jit import jit
+from flashtrie.formats.schema import words
 
 U32 = npt.NDArray[np.uint32]
 I32 = npt.NDArray[np.int32]
@@ -27,32 +31,7 @@ U64 = npt.NDArray[np.uint64]
 Array = npt.NDArray[Any]
 _T = TypeVar("_T")
 
-_LEAST_PIECE = 1 << 20  # elements of the store, or suffix indices, made at a time
-
-
-@dataclass(frozen=True)
-class _Placed:
-    """A range of groups with the store position behind each group that is not chained.
-
-    following is the position behind the first such group of the ranges after it.
-    """
-
-    groups: TailGroups
-    ends: Kept
-    entries: int
-    following: int
-
-    def begins(self) -> I64:
-        """The store position of each group's tail: int64 [groups]."""
-        entry_of, ends = self._entries()
-        lengths = self.groups.lengths.get(0, self.groups.size)
-        result: I64 = np.append(ends, self.following)[entry_of] - lengths
-        return result
-
-    def _entries(self) -> tuple[I64, I64]:
-        """(how many groups before each group are not chained, positions behind those groups)."""
-        kept = ~self.groups.chains()
-        return np.cumsum(kept) - kept, self.ends.get(0, self.entries)
+_TURNS = 3  # the most in which the store is filled
 
 
 class TailStore:
@@ -74,7 +53,7 @@ class TailStore:
         self.token_histogram = sum((g.histogram for g in ranges), np.zeros(65, np.int64))
         self._placed = _place(ranges, shelf, workshop)
 
-        def count(placed: _Placed) -> I64:
+        def count(placed: Placed) -> I64:
             histograms = np.zeros((len(first_long) - 1, 65), np.int64)
             begins = placed.begins()
             for members in placed.groups.members:
@@ -91,82 +70,92 @@ class TailStore:
 
 
 class WrittenStore:
-    """The suffix indices in key id order, and the tokens of the store, piece by piece.
+    """The suffix indices in key id order, and the tokens of the store in their order.
 
-    A piece is as much as the memory allows, all of it if nothing is spilled. For each piece of
-    indices all groups are read once, for each piece of tokens all indices and all tails.
+    All of both are held if the memory allows, else pieces of them.
     """
 
     def __init__(
         self,
         plan: TailStore,
         store: LevelStore,
-        placed: Sequence[_Placed],
+        placed: Sequence[Placed],
         workshop: Workshop,
     ) -> None:
         """Nothing is read yet."""
         self._size = plan.tokens
-        self._tails = plan.all_tails
-        self._dtype = np.uint32 if plan.tokens < 2**32 else np.int64
+        self._rank_bits = int(np.flatnonzero(plan.token_histogram).max(initial=0))
         self._store = store
         self._placed = placed
         self._workshop = workshop
-        spill = workshop.spill
-        # Half of what may wait to be written is for indices, half for tokens.
-        self._piece = max(_LEAST_PIECE, spill.buffer_bytes // 16) if spill else 2**62
-        self._first = 0
-        self._indices: Array = np.empty(0, self._dtype)  # from self._first on
+        self._marks = Marks(placed, plan.all_tails, plan.tokens, workshop)
 
     def ends(self) -> U64:
         """Bitmap of the last position of each kept tail."""
-        ends = np.zeros(self._size, np.bool_)
-        for placed in self._placed:
-            ends[placed.ends.get(0, placed.entries) - 1] = True
-        return bits.pack_bits(ends)
+        result = np.zeros(words(self._size), np.uint64)
+
+        def read(placed: Placed) -> I64:
+            ends: I64 = placed.ends.get(0, placed.entries)
+            return ends
+
+        workshop = self._workshop
+        for ends in ordered_map(workshop.pool, read, self._placed, workshop.threads):
+            _set_ends(ends, result)
+        return result
 
     def indices(self, first: int, count: int) -> Iterator[Array]:
         """The suffix indices of long tails `first` to `first + count`, in order."""
-        stop = first + count
-        while first < stop:
-            if not self._first <= first < self._first + len(self._indices):
-                self._load(first)
-            part = self._indices[first - self._first :][: stop - first]
-            yield part
-            first += len(part)
+        for marks in self._marks.read(first, count):
+            for start in range(0, len(marks), CHUNK):
+                yield marks[start : start + CHUNK] >> 1
 
     def tokens(self) -> Iterator[Array]:
-        """The tokens, ranks uint32, in order."""
-        for first in range(0, self._size, self._piece):
-            piece = np.empty(min(self._piece, self._size - first), np.uint32)
-            workshop, batches = self._workshop, tail_batches(self._store)
-            read = ordered_map(workshop.pool, _read, batches, workshop.threads)
-            for tokens, offsets, ordinal in read:
-                begins = np.concatenate(list(self.indices(ordinal, len(offsets) - 1)))
-                _copy_tails(tokens, offsets, begins, first, piece)
-            yield piece
+        """The tokens, ranks uint32, in order.
 
-    def _load(self, first: int) -> None:
-        """Read the indices of the piece from `first` on."""
-        tails = self._tails
-        piece = np.empty(min(self._piece, tails - first), self._dtype)
-        stop = first + len(piece)
-
-        def fill(placed: _Placed) -> None:
-            begins = placed.begins()
-            for members in placed.groups.members:
-                ordinals, group = members.get()
-                inside = (ordinals >= first) & (ordinals < stop)
-                piece[ordinals[inside] - first] = begins[group[inside]]
-
+        All tails are read once. In pieces, where the store is more than a quarter as long as they
+        are, two or three times: what waits in files beside the levels would be too much.
+        """
         workshop = self._workshop
-        for _ in ordered_map(workshop.pool, fill, self._placed, workshop.threads):
+        bits = piece_bits(self._size, workshop)
+        if bits is None or workshop.spill is None:
+            yield self._all_tokens()
+            return
+        pieces = -(-self._size >> bits)
+        tail_tokens = int(self._store.counts[:, levels.LONG_TOKENS].sum())
+        turns = min(_TURNS, pieces, -(-4 * self._size // tail_tokens))
+        code_of = rank_codes(1 << self._rank_bits)
+        for first, stop in pairwise([pieces * turn // turns for turn in range(turns + 1)]):
+            waiting = StorePieces(workshop.spill, bits, range(first, stop), code_of)
+            self._each_tail(waiting.add)
+            yield from ordered_map(
+                workshop.pool, waiting.take, range(first, stop), workshop.threads
+            )
+
+    def _all_tokens(self) -> U32:
+        result = np.empty(self._size, np.uint32)
+
+        def copy(tokens: U32, offsets: I64, marks: Array) -> None:
+            copy_tails(tokens, offsets, marks, result)
+
+        self._each_tail(copy)
+        return result
+
+    def _each_tail(self, use: Callable[[U32, I64, Array], None]) -> None:
+        """Call `use` with all long tails: some tokens, the offsets of tails in them, and marks."""
+        workshop = self._workshop
+
+        def read(tails: tuple[Sequence[LongTails], Array]) -> None:
+            batch, marks = tails
+            use(*read_tails(batch), marks)
+
+        for _ in ordered_map(workshop.pool, read, self._marked(), workshop.threads):
             pass
-        self._first, self._indices = first, piece
 
-
-def _read(batch: Sequence[LongTails]) -> tuple[U32, I64, int]:
-    """(tokens, offsets, number of the first) of some long tails."""
-    return *read_tails(batch), batch[0].first
+    def _marked(self) -> Iterator[tuple[Sequence[LongTails], Array]]:
+        """Batches of long tails, not read yet, with their marks."""
+        for batch in tail_batches(self._store):
+            tails = sum(piece.tails for piece in batch)
+            yield batch, np.concatenate(list(self._marks.read(batch[0].first, tails)))
 
 
 def kept_tails(groups: TailGroups) -> int:
@@ -193,7 +182,7 @@ def least_index_bits(tails: int) -> int:
     return total
 
 
-def _place(ranges: Sequence[TailGroups], shelf: Shelf, workshop: Workshop) -> list[_Placed]:
+def _place(ranges: Sequence[TailGroups], shelf: Shelf, workshop: Workshop) -> list[Placed]:
     """Give the groups that are not chained their places, by falling use, then in order.
 
     What depends on the ranges before is a few numbers each; the rest is done by all threads.
@@ -225,11 +214,11 @@ def _place(ranges: Sequence[TailGroups], shelf: Shelf, workshop: Workshop) -> li
         for use, size in zip(kinds, found.sizes.tolist(), strict=True):
             at[use] += size
     ends = list(each(lambda r: _ends(ranges[r], entries[r], bases[r], shelf)))
-    result: list[_Placed] = []
+    result: list[Placed] = []
     following = 0
     for r in reversed(range(len(ranges))):
         kept, first_end = ends[r]
-        result.append(_Placed(ranges[r], kept, entries[r].size, following))
+        result.append(Placed(ranges[r], kept, entries[r].size, following))
         if entries[r].size:
             following = first_end
     return result[::-1]
@@ -304,12 +293,8 @@ def _count_indices(
 
 
 @jit
-def _copy_tails(tokens: U32, offsets: I64, begins: Array, first: Int, piece: U32) -> None:
-    """Copy each tail to where it begins in the store, of which `piece` is what is from `first` on.
-
-    Tails that are kept together write the same tokens.
-    """
-    for i in range(len(offsets) - 1):
-        begin = np.int64(begins[i]) - first
-        for k in range(max(-begin, 0), min(offsets[i + 1] - offsets[i], len(piece) - begin)):
-            piece[begin + k] = tokens[offsets[i] + k]
+def _set_ends(ends: I64, bitmap: U64) -> None:
+    """Set the bit before each position."""
+    for i in range(len(ends)):
+        last = ends[i] - 1
+        bitmap[last >> 6] |= np.uint64(1) << np.uint64(last & 63)

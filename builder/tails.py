@@ -35,7 +35,10 @@ _BATCH_TAILS, _BATCH_TOKENS = 1 << 18, 1 << 20
 # A range in memory, and what one takes while it is sorted and placed.
 _RANGE_TAILS, _RANGE_TOKENS = 1 << 16, 1 << 20
 _TAIL_BYTES, _TOKEN_BYTES = 64, 12
-_SAMPLED_TOKENS = 1 << 20
+# The sample that borders come from: tails for each range; tokens, and places that they are read
+# from, in all; and tokens of one tail, its last.
+_SAMPLED_TAILS = 64
+_SAMPLED_TOKENS, _SAMPLED_PLACES, _SAMPLED_END = 1 << 20, 1 << 12, 1 << 8
 _NO_GROUP: I32 = np.empty(0, np.int32)
 
 
@@ -93,11 +96,11 @@ def group_tails(
     """Sort all long tails; the groups of each range, in order. About 100 ns a tail and core."""
     pool, threads = workshop.pool, workshop.threads
     code_of = rank_codes(alphabet_size)
-    splitters = _splitters(store, code_of, _ranges(store, workshop.spill))
+    splitters = _splitters(store, code_of, _ranges(store, workshop.spill), workshop)
     result: list[TailGroups] = []
     # Tails wait beside the levels that hold them. In files that is half of them at a time, or
     # scratch would take more than 1.5 times the tokens of a key set without repetitions.
-    turns = 1 if workshop.spill is None else 2
+    turns = 1 if workshop.spill is None else min(2, splitters.ranges)
     bounds = [splitters.ranges * turn // turns for turn in range(turns + 1)]
     for first_range, stop in pairwise(bounds):
         ranges = range_store(splitters.ranges, workshop.spill, f"tails-{first_range}")
@@ -143,8 +146,9 @@ def _group_range(parts: Iterable[Records], shelf: Shelf) -> TailGroups:
         members.append(Members(rows, shelf.put(ordinals), shelf.put(groups.group)))
         reduced.append(groups)
     if len(reduced) > 1:
+        reduced[-1] = reduced[-1].packed()
         groups = _groups(
-            np.concatenate([part.packed().data for part in reduced]),
+            np.concatenate([part.data for part in reduced]),
             np.concatenate([part.uses for part in reduced]),
         )
         first = 0
@@ -222,13 +226,39 @@ def _ranks(code_string: bytes) -> U32:
     return result[: codes.decode(data, 0, len(data), result)]
 
 
-def _splitters(store: LevelStore, code_of: npt.NDArray[np.uint64], ranges: int) -> Splitters:
+def _splitters(
+    store: LevelStore, code_of: npt.NDArray[np.uint64], ranges: int, workshop: Workshop
+) -> Splitters:
+    """Borders between at most `ranges` ranges of about equal size, from the first tails of places.
+
+    A place is a level of a range. Of a place that has many tails more are taken; of a long one only
+    the end, which is what it is sorted by. The sample has at most two million tokens.
+    """
     pieces = list(store.long_tails())
-    tokens, offsets = _join([piece.read(_SAMPLED_TOKENS // len(pieces)) for piece in pieces])
-    step = max(1, (len(offsets) - 1) // (64 * ranges))
-    picked = [tokens[offsets[i] : offsets[i + 1]] for i in range(0, len(offsets) - 1, step)]
-    ends = np.cumsum([0, *(len(tail) for tail in picked)])
-    return Splitters.even(encode_rows(np.concatenate(picked), ends, code_of, reverse=True), ranges)
+    tails = sum(piece.tails for piece in pieces)
+    stride = max(1, tails // _SAMPLED_PLACES)
+    # How many multiples of the stride are numbers of a piece's tails.
+    shares = [(p, -(-(p.first + p.tails) // stride) - -(-p.first // stride)) for p in pieces]
+    total = sum(share for _, share in shares)
+    each = -(-_SAMPLED_TAILS * ranges // total)
+    tokens_each = max(1, _SAMPLED_TOKENS // total)
+
+    def draw(place: tuple[LongTails, int]) -> tuple[U32, I64]:
+        piece, share = place
+        tokens, ends = piece.read(share * tokens_each)
+        picked = np.arange(0, len(ends), -(-len(ends) // (share * each)))
+        begins = np.append(0, ends[:-1])[picked]
+        ends = ends[picked]
+        begins = np.maximum(begins, ends - _SAMPLED_END)
+        behind = np.cumsum(ends - begins)
+        n = max(1, int(np.searchsorted(behind, share * tokens_each, side="right")))
+        spans = zip(begins[:n].tolist(), ends[:n].tolist(), strict=True)
+        return np.concatenate([tokens[begin:end] for begin, end in spans]), behind[:n]
+
+    places = [place for place in shares if place[1]]
+    drawn = ordered_map(workshop.pool, draw, places, workshop.threads)
+    tokens, offsets = _join(list(drawn))
+    return Splitters.even(encode_rows(tokens, offsets, code_of, reverse=True), ranges)
 
 
 def tail_batches(store: LevelStore) -> Iterator[list[LongTails]]:

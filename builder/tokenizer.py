@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from itertools import chain
 from typing import TYPE_CHECKING
 
@@ -16,7 +17,8 @@ from flashtrie.formats.errors import UsageError
 if TYPE_CHECKING:
     from tokenizers import Encoding
 
-_STRINGS = 4096  # encoded at a time: an Encoding takes about a kilobyte
+# Encoded at a time, at most: an Encoding takes about a kilobyte, and 100 bytes a token more.
+_STRINGS, _CHARACTERS = 4096, 1 << 18
 
 
 class TextEncoder:
@@ -27,14 +29,14 @@ class TextEncoder:
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        """Read a tokenizer.json."""
-        name = os.fspath(path)
+        """Read a tokenizer.json; `path` is kept."""
+        self.path = name = os.fspath(path)
         try:
             from tokenizers import Tokenizer
         except ImportError as error:
             raise UsageError(
                 "--tokenizer needs the package tokenizers",
-                hint="Install it with: pip install 'flashtrie[text]'",
+                hint="Install the extra: pip install 'flashtrie[text]' from the checkout or wheel",
             ) from error
         if not os.path.isfile(name):
             raise UsageError("no such tokenizer file", name)
@@ -49,22 +51,37 @@ class TextEncoder:
         """Lists of uint32 ids of a string array, null where it is null."""
         if types.is_dictionary(strings.type):
             strings = strings.dictionary_decode()
-        lengths = np.zeros(len(strings) + 1, np.int64)
+        lengths = [0]
         parts = [np.empty(0, np.uint32)]
         for start in range(0, len(strings), _STRINGS):
             texts = _texts(
                 strings.slice(start, _STRINGS), place._replace(first_row=place.first_row + start)
             )
-            encodings: list[Encoding] = self._tokenizer.encode_batch_fast(
-                texts, add_special_tokens=False
-            )
-            ids = [encoding.ids for encoding in encodings]
-            lengths[start + 1 : start + 1 + len(ids)] = [len(row) for row in ids]
-            parts.append(np.fromiter(chain.from_iterable(ids), np.uint32))
-        offsets: Array = pa.array(np.cumsum(lengths))
+            for some in _pieces(texts):
+                encodings: list[Encoding] = self._tokenizer.encode_batch_fast(
+                    some, add_special_tokens=False
+                )
+                ids = [encoding.ids for encoding in encodings]
+                lengths += map(len, ids)
+                parts.append(np.fromiter(chain.from_iterable(ids), np.uint32))
+        offsets: Array = pa.array(np.cumsum(lengths, dtype=np.int64))
         tokens: Array = pa.array(np.concatenate(parts))
         nulls = strings.is_null() if strings.null_count else None
         return pa.LargeListArray.from_arrays(offsets, tokens, mask=nulls)
+
+
+def _pieces(texts: list[str]) -> Iterator[list[str]]:
+    """The texts in order, in lists that are encoded at a time: a long one is alone in its."""
+    piece: list[str] = []
+    size = 0
+    for text in texts:
+        if piece and size + len(text) > _CHARACTERS:
+            yield piece
+            piece, size = [], 0
+        piece.append(text)
+        size += len(text)
+    if piece:
+        yield piece
 
 
 def _texts(strings: Array, place: Place) -> list[str]:

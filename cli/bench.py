@@ -9,6 +9,7 @@ import typer
 from flashtrie.cli.bench_decode import bench_decode
 from flashtrie.cli.bench_sampling import bench_sampling
 from flashtrie.cli.bench_search import bench_search
+from flashtrie.cli.command import check_options
 from flashtrie.cli.options import (
     Artifact,
     Device,
@@ -39,7 +40,12 @@ SaveQueries = Annotated[str | None, option("Write the queries of the last row.",
 Plot = Annotated[str | None, option("Plot the rows; needs flashtrie[plot].", "OUT.png")]
 
 
+_SEARCHES = ("bw", "batch", "top_k", "steps")
+_SEARCH_SUITE = ("queries", "against", "save_queries", "plot", "force")
+
+
 def bench(
+    context: typer.Context,
     artifact: Artifact = None,
     suite: Suite = "search",
     bw: BeamWidths = None,
@@ -62,7 +68,10 @@ def bench(
     --queries` reads it.
     """
     output = Output(json, quiet)
+    if suite != "search":
+        check_options(context, f"does not go with --suite {suite}", *_SEARCH_SUITE)
     if suite == "sampling":
+        check_options(context, "does not go with --suite sampling", "artifact", *_SEARCHES)
         bench_sampling(output, choose_device(device, output))
         return
     path = find_artifact(artifact)

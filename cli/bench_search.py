@@ -32,9 +32,9 @@ def bench_search(
     from flashtrie.cpu.query_files import check_queries_output, write_queries
 
     if save_queries:
-        check_queries_output(save_queries, force=force)
+        check_queries_output(save_queries, force=force, reads=[path])
     if plot:
-        check_plot_output(plot, force=force)
+        check_plot_output(plot, force=force, reads=[path])
     output.note_if_compiling()
     with flashtrie.open(path) as trie, progress(output) as report:
         on_device = _on_device(trie) if device == "cuda" else {}

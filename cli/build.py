@@ -50,10 +50,14 @@ Tails = Annotated[
     Literal["auto", "implicit", "indexed"], option("How tails are kept; auto: the smallest file.")
 ]
 Tag = Annotated[list[str] | None, option("Something to keep in the file; repeatable.", "KEY=VALUE")]
-MinKeywords = Annotated[str | None, option("Below so many keywords, stop: exit code 1.", "N")]
+MinKeywords = Annotated[str | None, option("Exit 1 if the result has fewer than N keywords.", "N")]
 MaxShrink = Annotated[
     str | None,
-    option("If fewer by this share than in the output's old file, stop: exit code 1.", "SHARE"),
+    option(
+        "Exit 1 if the result has fewer keywords than the file it would replace, by more than this "
+        "share (5% or 0.05).",
+        "SHARE",
+    ),
 ]
 DryRun = Annotated[
     bool, option("Read the footers alone and say what would be done.", None, "--dry-run")

@@ -14,7 +14,7 @@ from flashtrie.cli.progress import progress
 def diff(
     old: Annotated[str, typer.Argument(metavar="OLD", help="The artifact from before.")],
     new: Annotated[str, typer.Argument(metavar="NEW", help="The artifact of now.")],
-    out: Parquet = None,
+    output: Parquet = None,
     force: Force = False,
     json: Json = False,
     quiet: Quiet = False,
@@ -23,13 +23,13 @@ def diff(
 
     The Parquet of -o has the columns change, tokens, old_value and new_value.
     """
-    output = Output(json, quiet)
+    out = Output(json, quiet)
     import flashtrie
     from flashtrie.cpu import diff as library
 
-    output.note_if_compiling()
-    with flashtrie.open(old) as before, flashtrie.open(new) as after, progress(output) as report:
-        found = library.diff(before, after, out, force=force, progress=report)
+    out.note_if_compiling()
+    with flashtrie.open(old) as before, flashtrie.open(new) as after, progress(out) as report:
+        found = library.diff(before, after, output, force=force, progress=report)
     counts = {
         "old_keywords": found.old_keywords,
         "new_keywords": found.new_keywords,
@@ -37,4 +37,4 @@ def diff(
         "removed": found.removed,
         "changed": found.changed,
     }
-    output.result(counts | {"output": out}, facts(counts.items()))
+    out.result(counts | {"output": output}, facts(counts.items()))

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 def dump(
     artifact: Artifact = None,
-    out: Parquet = None,
+    output: Parquet = None,
     force: Force = False,
     json: Json = False,
     quiet: Quiet = False,
@@ -25,23 +25,23 @@ def dump(
     A line each: key id, tab, tokens joined by commas and, where there is one, tab, value. With -o
     the same as Parquet: key_id, tokens, value.
     """
-    output = Output(json, quiet)
-    if json and out is None:
+    out = Output(json, quiet)
+    if json and output is None:
         raise UsageError("--json needs -o", hint="Name a Parquet file with -o, or leave --json out")
     path = find_artifact(artifact)
     import flashtrie
     from flashtrie.cpu import dump as library
 
-    output.note_if_compiling()
+    out.note_if_compiling()
     with flashtrie.open(path) as trie:
-        if out is None:
+        if output is None:
             for block in library.blocks(trie):
                 print(_lines(block))
             return
-        with progress(output) as report:
-            library.dump(trie, out, force=force, progress=report)
-        output.result(
-            {"keywords": len(trie), "output": out}, f"{len(trie):,} keywords written to {out}"
+        with progress(out) as report:
+            library.dump(trie, output, force=force, progress=report)
+        out.result(
+            {"keywords": len(trie), "output": output}, f"{len(trie):,} keywords written to {output}"
         )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -15,11 +15,9 @@ from flashtrie.cli.options import (
     Force,
     Json,
     Nulls,
-    OnConflict,
     Parquet,
     Quiet,
     Tokenizer,
-    Values,
     find_artifact,
     option,
     parse_tokens,
@@ -29,7 +27,13 @@ from flashtrie.cli.progress import progress
 from flashtrie.formats.errors import UsageError
 
 if TYPE_CHECKING:
+    from flashtrie.builder.source import Source
     from flashtrie.formats.progress import Progress
+
+# Input options are one group of all commands that read: what was given to build may be given here.
+_IGNORED = "For build and verify; ignored here."
+Values = Annotated[str | None, option(_IGNORED, "NAME")]
+OnConflict = Annotated[Literal["min", "error"], option(_IGNORED)]
 
 
 def lookup(
@@ -38,9 +42,8 @@ def lookup(
         list[str] | None,
         option("A keyword by its token ids; repeatable.", "T,T,..."),
     ] = None,
-    source: Annotated[
-        str | None,
-        option("Parquet with keywords: a file, folder, glob or URI.", "FILE", "--input"),
+    input: Annotated[
+        str | None, option("Parquet with keywords: a file, folder, glob or URI.", "FILE")
     ] = None,
     column: Column = None,
     values: Values = None,
@@ -48,7 +51,7 @@ def lookup(
     nulls: Nulls = "error",
     empty: Empty = "error",
     on_conflict: OnConflict = "min",
-    out: Parquet = None,
+    output: Parquet = None,
     force: Force = False,
     json: Json = False,
     quiet: Quiet = False,
@@ -58,26 +61,29 @@ def lookup(
     A line each: tokens joined by commas, tab, key id or -, and, where the artifact has values, tab,
     value. With -o the same as Parquet: tokens, key_id (null when absent), value.
     """
-    output = Output(json, quiet)
-    if bool(tokens) == (source is not None):
+    out = Output(json, quiet)
+    if bool(tokens) == (input is not None):
         raise UsageError("give either --tokens or --input")
     keywords = [parse_tokens(text) for text in tokens or []]
     path = find_artifact(artifact)
     import flashtrie
+    from flashtrie.builder.source import Source
     from flashtrie.cpu.answers import AnswersOutput, answers
 
-    output.note_if_compiling()
+    out.note_if_compiling()
     found = rows = 0
     results = []
     with flashtrie.open(path) as trie, ExitStack() as stack:
         valued = bool(trie.artifact.header.values)
-        file = out and stack.enter_context(AnswersOutput(out, values=valued, force=force))
-        report = stack.enter_context(progress(output)) if out else None
-        batches = (
-            _batches(keywords)
-            if source is None
-            else _read((source, column, values, tokenizer, nulls, empty), report)
+        source = None
+        if input is not None:
+            source = Source.open([input], column, None, tokenizer, nulls, empty)
+        reads: list[Any] = [trie.artifact.descriptor, *(source.reads if source else [])]
+        file = output and stack.enter_context(
+            AnswersOutput(output, values=valued, force=force, reads=reads)
         )
+        report = stack.enter_context(progress(out)) if output else None
+        batches = _batches(keywords) if source is None else _read(source, report)
         for answer in answers(trie, batches):
             found += int(answer.found.sum())
             rows += len(answer.key_ids)
@@ -91,9 +97,9 @@ def lookup(
             else:
                 for row in answer.rows():
                     print(_line(row, valued))
-    if json or out:
-        counts = {"found": found, "rows": rows, "results": results, "output": out}
-        output.result(counts, f"{found:,} of {rows:,} keywords found; written to {out}")
+    if json or output:
+        counts = {"found": found, "rows": rows, "results": results, "output": output}
+        out.result(counts, f"{found:,} of {rows:,} keywords found; written to {output}")
     if found < rows:
         raise typer.Exit(1)
 
@@ -105,19 +111,15 @@ def _batches(keywords: list[list[int]]) -> Iterator[Any]:
     yield tokens, np.cumsum([0, *map(len, keywords)], dtype=np.int64)
 
 
-def _read(reading: Any, report: Progress | None) -> Iterator[Any]:
-    from flashtrie.builder.source import Source
-
-    source, *options = reading
-    opened = Source.open([source], *options)
+def _read(source: Source, report: Progress | None) -> Iterator[Any]:
     rows = 0
-    for task in opened.tasks:
-        for batch in opened.read(task):
+    for task in source.tasks:
+        for batch in source.read(task):
             yield batch.tokens, batch.offsets
             rows += len(batch.offsets) - 1
             if report:
-                report("lookup", rows, opened.rows, "rows")
-    opened.check_unchanged()
+                report("lookup", rows, source.rows, "rows")
+    source.check_unchanged()
 
 
 def _line(row: tuple[list[int], int | None, int | None], valued: bool) -> str:

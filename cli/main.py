@@ -22,6 +22,7 @@ from flashtrie.cli import (
     search,
     verify,
 )
+from flashtrie.cli.command import Command, typed
 from flashtrie.cli.options import option
 from flashtrie.cli.run import StdoutClosed, run
 
@@ -43,6 +44,10 @@ class Commands(TyperGroup):
             return super().invoke(context)
         except BrokenPipeError as error:
             raise StdoutClosed from error
+
+    def get_help_option(self, ctx: Any) -> Any:
+        """--help, which the environment cannot give."""
+        return typed(super().get_help_option(ctx))
 
 
 app = typer.Typer(
@@ -70,7 +75,7 @@ for _command in (
     sample.sample,
     bench.bench,
 ):
-    app.command(cls=_CLASSES.get(_command))(_command)
+    app.command(cls=_CLASSES.get(_command, Command))(_command)
 
 
 def _print_version(wanted: bool) -> None:
@@ -86,10 +91,17 @@ def trie(
     context: typer.Context,
     version: Annotated[
         bool,
-        option("Print the version.", None, "--version", is_eager=True, callback=_print_version),
+        option(
+            "Print the version.",
+            None,
+            "--version",
+            is_eager=True,
+            callback=_print_version,
+            allow_from_autoenv=False,
+        ),
     ] = False,
 ) -> None:
-    """Build, check and search tries of token sequences for constrained decoding."""
+    """Build, check and search tries of token sequences for generative retrieval."""
     if context.invoked_subcommand is None:
         print(context.get_help(), file=sys.stderr)
         raise typer.Exit(2)

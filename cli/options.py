@@ -96,11 +96,12 @@ def parse_size(option: str, text: str | None) -> int | None:
     if text is None:
         return None
     number = _NUMBER.match(text)
-    unit = text[number.end() :].strip().upper() if number else None
-    value = float(number[0]) if number else math.inf  # 1e999 is infinite, too
-    if value == math.inf or unit not in _UNITS:
+    unit = _UNITS.get(text[number.end() :].strip().upper()) if number else None
+    # 1e999 is infinite, and so may a number be with its unit.
+    value = float(number[0]) * unit if number and unit else math.inf
+    if value == math.inf:
         raise UsageError(f"{option} is a size such as 2GiB, 500MB or 1e9, not {text!r}")
-    return int(value * _UNITS[unit])
+    return int(value)
 
 
 def parse_count(option: str, text: str | None) -> int | None:

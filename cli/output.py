@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import sys
 from collections.abc import Iterable, Sequence
@@ -21,7 +22,10 @@ class Output:
     quiet: bool
 
     def result(self, value: Any, text: str) -> None:
-        """Print the result: `value`, a dict or a report, with --json, else `text`."""
+        """Print the result: `value`, a dict or a report, with --json, else `text`.
+
+        JSON has no infinities and no NaN: there they are null.
+        """
         if is_dataclass(value) and not isinstance(value, type):
             value = asdict(value)
         try:
@@ -108,5 +112,15 @@ def size(count: int) -> str:
 
 
 def _json(value: Any) -> str:
-    # Of NumPy numbers and arrays, and whatever else has a plain form.
-    return json.dumps(value, allow_nan=False, default=lambda other: other.tolist())
+    return json.dumps(_plain(value), allow_nan=False)
+
+
+def _plain(value: Any) -> Any:
+    """What JSON can say. NumPy numbers and arrays have a plain form of their own."""
+    if isinstance(value, dict):
+        return {key: _plain(other) for key, other in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(other) for other in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return _plain(value.tolist()) if hasattr(value, "tolist") else value

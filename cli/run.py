@@ -67,7 +67,7 @@ def _code(command: Callable[[], Any], arguments: Sequence[str]) -> int:
             import traceback
 
             traceback.print_exc()
-        told = _told(error)
+        told = _told(error, _command(arguments))
         # What could not be written is still in the buffer, and the interpreter's last flush would
         # end the process with a code of its own.
         _flush_or_discard()
@@ -85,15 +85,16 @@ def _flush_or_discard() -> None:
         discard_stdout()
 
 
-def _told(error: Exception) -> FlashTrieError:
+def _told(error: Exception, command: str) -> FlashTrieError:
     """Any exception as the error that is printed."""
     if isinstance(error, FlashTrieError):
         return error
     if hasattr(error, "format_message"):  # the parser's
         return _usage(error)
     if isinstance(error, MemoryError):
-        return ResourceError("not enough memory", cause=str(error), hint="Lower --memory")
-    if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+        hint = "Lower --memory" if command == "build" else "Free some, or use a larger machine"
+        return ResourceError("not enough memory", cause=str(error), hint=hint)
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
         return OutputError("cannot write", str(error.filename or ""), error.strerror or "")
     return FlashTrieError(
         "internal error",
@@ -144,6 +145,10 @@ def _holds(frame: FrameType | None) -> bool:
 
 
 def _set_by_environment(arguments: Sequence[str]) -> bool:
-    command = next((word for word in arguments if not word.startswith("-")), "")
-    value = os.environ.get(f"TRIE_{command.upper()}_JSON", "")
+    value = os.environ.get(f"TRIE_{_command(arguments).upper()}_JSON", "")
     return value.lower() in ("1", "true", "t", "yes", "y", "on")
+
+
+def _command(arguments: Sequence[str]) -> str:
+    """The verb, if there is one."""
+    return next((word for word in arguments if not word.startswith("-")), "")

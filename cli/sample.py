@@ -23,7 +23,7 @@ def sample(
     temperature: Annotated[float, option("Divides the logits; 0 keeps the largest.", "T")] = 1.0,
     seed: Annotated[int | None, option("Draw a token of each row.", "S")] = None,
     device: Device = "auto",
-    out: Annotated[
+    output: Annotated[
         str | None, option("Write npz or safetensors.", "FILE", "-o", "--output")
     ] = None,
     force: Force = False,
@@ -34,23 +34,23 @@ def sample(
 
     Without -o it prints how many entries each row keeps, and log_mass. FILE gets what is kept:
     indices and values by falling value, offsets [B + 1], log_mass, and with --seed tokens and
-    logprobs.
+    logprobs. JSON has null where a number is infinite, as log_mass is of a row that is all -inf.
     """
-    output = Output(json, quiet)
-    device = choose_device(device, output)
+    out = Output(json, quiet)
+    device = choose_device(device, out)
     import numpy as np
 
     from flashtrie import sampling
     from flashtrie.cpu.sampling_files import check_selection_output, read_logits, write_selection
 
-    if out:
-        check_selection_output(out, force=force)
+    if output:
+        check_selection_output(output, force=force, reads=[logits])
     given, bfloat16 = read_logits(logits)
-    output.note_if_compiling()
+    out.note_if_compiling()
     parts: list[dict[str, Any]] = []
     step = max(1, _PART_ENTRIES // given.shape[1])
     put, get = _on_cuda() if device == "cuda" else (np.asarray, np.asarray)
-    with progress(output) as report:
+    with progress(out) as report:
         for first in range(0, len(given), step):
             part = put(given[first : first + step])
             kept = sampling.candidates(part, top_k, top_p, temperature, in_order=True)
@@ -70,17 +70,17 @@ def sample(
                 report("sample", first + len(part), len(given), "rows")
     arrays = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
     counts = arrays.pop("counts")
-    if out:
+    if output:
         arrays["offsets"] = np.concatenate([[0], np.cumsum(counts)])
-        write_selection(out, arrays, bfloat16=bfloat16, force=force)
+        write_selection(output, arrays, bfloat16=bfloat16, force=force)
     columns = {"row": np.arange(len(counts)), "count": counts, "log_mass": arrays["log_mass"]}
     columns |= {name: arrays[name] for name in ("tokens", "logprobs") if name in arrays}
     rows = [
         dict(zip(columns, values, strict=True))
         for values in zip(*(column.tolist() for column in columns.values()), strict=True)
     ]
-    result = {"device": device, "rows": rows, "output": out}
-    output.result(result, table(list(columns), [list(row.values()) for row in rows]))
+    result = {"device": device, "rows": rows, "output": output}
+    out.result(result, table(list(columns), [list(row.values()) for row in rows]))
 
 
 def _on_cuda() -> tuple[Any, Any]:

@@ -35,7 +35,7 @@ def search(
         float, option("Scores of t tokens are divided by t to this power.", "A")
     ] = 0.0,
     device: Device = "auto",
-    out: Parquet = None,
+    output: Parquet = None,
     force: Force = False,
     json: Json = False,
     quiet: Quiet = False,
@@ -43,11 +43,15 @@ def search(
     """Search for the best keywords of given proposals, step by step.
 
     FILE has tokens and logprobs [Q, T, K], or logits [Q, T, V], and with either end_logprobs
-    [Q, T + 1] or not. Without -o only the best result of each query is printed.
+    [Q, T + 1] or not. The proposals of a step are the same for every beam: they do not depend on
+    the prefix. Without -o only the best result of each query is printed.
+
+    Key ids change with every build. Never store them across builds: build with --values, and store
+    the value.
     """
-    output = Output(json, quiet)
+    out = Output(json, quiet)
     path = find_artifact(artifact)
-    device = choose_device(device, output)
+    device = choose_device(device, out)
     import flashtrie
     from flashtrie.cpu.query_files import ResultsOutput, read_queries, search_queries
 
@@ -55,10 +59,13 @@ def search(
     results = 0
     with flashtrie.open(path) as trie, ExitStack() as stack:
         valued = bool(trie.artifact.header.values)
-        file = stack.enter_context(ResultsOutput(out, values=valued, force=force)) if out else None
+        reads: list[Any] = [trie.artifact.descriptor, queries]
+        file = output and stack.enter_context(
+            ResultsOutput(output, values=valued, force=force, reads=reads)
+        )
         given = read_queries(queries)
-        output.note_if_compiling()
-        report = stack.enter_context(progress(output))
+        out.note_if_compiling()
+        report = stack.enter_context(progress(out))
         engine = trie.to_device(report) if device == "cuda" else trie
         started = time.monotonic()
         for first, found in search_queries(
@@ -76,12 +83,12 @@ def search(
                 rows += _best(first, found)
         seconds = time.monotonic() - started
     totals = {"device": device, "queries": len(given), "results": results, "seconds": seconds}
-    if out:
-        output.result(totals | {"output": out}, facts((totals | {"output": out}).items()))
+    if output:
+        out.result(totals | {"output": output}, facts((totals | {"output": output}).items()))
         return
     cells = [list(map(_cell, row.values())) for row in rows]
     text = table(list(rows[0]), cells) if rows else "no queries"
-    output.result(totals | {"rows": rows}, text)
+    out.result(totals | {"rows": rows}, text)
 
 
 def _cell(value: Any) -> Any:

@@ -6,8 +6,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from typer.core import TyperCommand
 
+from flashtrie.cli.command import Command, check_options
 from flashtrie.cli.options import (
     Artifact,
     Column,
@@ -25,7 +25,7 @@ from flashtrie.cli.options import (
 )
 from flashtrie.cli.output import Output
 from flashtrie.cli.progress import progress
-from flashtrie.formats.errors import ArtifactError
+from flashtrie.formats.errors import ArtifactError, UsageError
 
 if TYPE_CHECKING:
     from flashtrie.formats.invariants import Check
@@ -36,7 +36,10 @@ Against = Annotated[
 ]
 
 
-class VerifyCommand(TyperCommand):
+_INPUT_OPTIONS = ("column", "values", "tokenizer", "nulls", "empty", "on_conflict")
+
+
+class VerifyCommand(Command):
     """Lets one --against take several inputs, as a shell makes of `--against part-*.parquet`."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
@@ -46,13 +49,15 @@ class VerifyCommand(TyperCommand):
         for word in args:
             follows = inputs and not word.startswith("-") and not word.endswith(".trie")
             if follows and repeated[-1] != "--against":
-                repeated.append("--against")
+                follows = not _is_artifact(word)
+                repeated += ["--against"] if follows else []
             inputs = follows or word == "--against"
             repeated.append(word)
         return super().parse_args(ctx, repeated)
 
 
 def verify(
+    context: typer.Context,
     artifact: Artifact = None,
     against: Against = None,
     column: Column = None,
@@ -67,8 +72,10 @@ def verify(
 ) -> None:
     """Check checksums and structure, and all keywords of a source. Exit code 1 if one is wrong."""
     output = Output(json, quiet)
+    if not against:
+        check_options(context, "goes with --against alone", *_INPUT_OPTIONS)
     device = choose_device(device, output)
-    path = find_artifact(artifact)
+    path = _find_artifact(artifact, against or [])
     reading = (column, values, tokenizer, nulls, empty)
     one_value = on_conflict == "error"
     output.note_if_compiling()
@@ -81,6 +88,22 @@ def verify(
     output.result(result, "\n".join(lines))
     if not ok:
         raise typer.Exit(1)
+
+
+def _is_artifact(word: str) -> bool:
+    """Whether it names an artifact that is not called *.trie."""
+    from flashtrie.formats.reader import looks_like_artifact
+
+    return looks_like_artifact(word)
+
+
+def _find_artifact(given: str | None, inputs: list[str]) -> str:
+    try:
+        return find_artifact(given)
+    except UsageError as error:
+        if len(inputs) > 1:
+            error.hint = f"Name one before --against, which took {inputs[-1]} for an input"
+        raise
 
 
 def _checks(

@@ -10,8 +10,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from flashtrie.cpu.threads import usable_cores
 from flashtrie.cpu.trie import Trie
+from flashtrie.formats.cores import usable_cores
+from flashtrie.formats.outputs import Read
 from flashtrie.formats.parquet import TOKENS, ParquetOutput, token_lists
 
 
@@ -57,13 +58,20 @@ def answers(
 class AnswersOutput(ParquetOutput):
     """Answers as Parquet: tokens, key_id (null when absent) and, where there are any, value."""
 
-    def __init__(self, path: str | os.PathLike[str], *, values: bool, force: bool = False) -> None:
-        """Start the file. `values` says whether the artifact has them."""
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        values: bool,
+        force: bool = False,
+        reads: Iterable[Read] = (),
+    ) -> None:
+        """Start the file. `values` says whether the artifact has them; `reads`: the inputs."""
         columns = {"tokens": TOKENS, "key_id": pa.int64()}
         if values:
             columns["value"] = pa.int64()
         nullable = ("key_id", "value")
-        super().__init__(path, columns, "the answers", nullable=nullable, force=force)
+        super().__init__(path, columns, "the answers", nullable=nullable, force=force, reads=reads)
 
     def add(self, answer: Answer) -> None:
         """Append a row for each keyword."""

@@ -14,6 +14,7 @@ from flashtrie.cpu.full_queries import Drawer, draw_full
 from flashtrie.cpu.queries import QueryMaker
 from flashtrie.cpu.query_files import Queries
 from flashtrie.cpu.trie import Trie
+from flashtrie.formats.cores import usable_cores
 from flashtrie.formats.progress import Progress
 from flashtrie.formats.search import check_limits
 
@@ -97,7 +98,7 @@ def measure(
 def by_clock(trie: Trie) -> Timer:
     """Times the two parts on the CPU."""
     from flashtrie.cpu.logits import logit_proposals
-    from flashtrie.cpu.threads import Workers, usable_cores
+    from flashtrie.cpu.threads import Workers
 
     def seconds(
         parts: Sequence[Queries], beam_width: int, top_k: int, turns: int

@@ -13,8 +13,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from flashtrie.cpu.dump import Block, blocks
-from flashtrie.cpu.threads import usable_cores
 from flashtrie.cpu.trie import Trie
+from flashtrie.formats.cores import usable_cores
 from flashtrie.formats.parquet import TOKENS, ParquetOutput, token_lists
 from flashtrie.formats.progress import Progress
 
@@ -53,7 +53,12 @@ def diff(
     """
     counts = {"added": 0, "removed": 0, "changed": 0}
     opened = output and ParquetOutput(
-        output, _COLUMNS, "the differences", nullable=("old_value", "new_value"), force=force
+        output,
+        _COLUMNS,
+        "the differences",
+        nullable=("old_value", "new_value"),
+        force=force,
+        reads=[trie.artifact.descriptor for trie in (old, new)],
     )
     with opened or nullcontext() as file:
         for found in _differences(old, new, progress):

@@ -57,7 +57,8 @@ def dump(
     columns = {"key_id": pa.int64(), "tokens": TOKENS}
     if trie.artifact.header.values:
         columns["value"] = pa.int64()
-    with ParquetOutput(output, columns, "the keywords", force=force) as file:
+    reads = [trie.artifact.descriptor]
+    with ParquetOutput(output, columns, "the keywords", force=force, reads=reads) as file:
         for block in blocks(trie, progress):
             values = [] if block.values is None else [block.values]
             file.write(block.key_ids, token_lists(block.tokens, block.offsets), *values)

@@ -12,7 +12,8 @@ import numpy.typing as npt
 
 from flashtrie.cpu.queries import Query, QueryMaker
 from flashtrie.cpu.query_files import Queries
-from flashtrie.cpu.threads import Workers, usable_cores
+from flashtrie.cpu.threads import Workers
+from flashtrie.formats.cores import usable_cores
 from flashtrie.formats.errors import UsageError
 from flashtrie.formats.progress import Progress
 from flashtrie.formats.search import SearchResult, SearchStats

@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from flashtrie.cpu.bench import Row
 from flashtrie.formats.errors import UsageError
-from flashtrie.formats.outputs import Replacement, check_output
+from flashtrie.formats.outputs import Read, Replacement, check_output
 
 _WHAT = "the plot"
 
 
-def check_plot_output(path: str | os.PathLike[str], *, force: bool = False) -> None:
-    """Raise what `write_plot` would, as far as that can be told before."""
+def check_plot_output(
+    path: str | os.PathLike[str], *, force: bool = False, reads: Iterable[Read] = ()
+) -> None:
+    """Raise what `write_plot` would, as far as that can be told before. `reads`: the inputs."""
     if os.path.splitext(path)[1] != ".png":
         raise UsageError("a plot is a .png file", os.fspath(path))
-    check_output(path, _WHAT, force=force)
+    check_output(path, _WHAT, force=force, reads=reads)
     _figure()
 
 
@@ -51,6 +53,7 @@ def _figure() -> Any:
         from matplotlib.figure import Figure
     except ImportError as error:
         raise UsageError(
-            "a plot needs matplotlib", hint='Install it with pip install "flashtrie[plot]"'
+            "a plot needs matplotlib",
+            hint="Install the extra: pip install 'flashtrie[plot]' from the checkout or wheel",
         ) from error
     return Figure

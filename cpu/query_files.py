@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, BinaryIO
 
@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from flashtrie.formats.errors import InputError, UsageError
-from flashtrie.formats.outputs import Replacement, check_output
+from flashtrie.formats.outputs import Read, Replacement, check_output
 from flashtrie.formats.parquet import TOKENS, ParquetOutput, token_lists
 from flashtrie.formats.progress import Progress
 from flashtrie.formats.search import DEFAULT_BEAM_WIDTH, SearchResult
@@ -90,16 +90,19 @@ def write_queries(path: str | os.PathLike[str], queries: Queries, *, force: bool
     with Replacement(where, _WHAT, force=force) as file:
         with file.errors(), open(file.temporary, "wb") as stream:
             if kind == ".npz":
-                np.savez(stream, allow_pickle=False, **queries.arrays())
+                save: Any = np.savez  # to mypy any name could be allow_pickle
+                save(stream, **queries.arrays())
             else:
                 _to_safetensors(stream, queries.arrays())
         file.commit()
 
 
-def check_queries_output(path: str | os.PathLike[str], *, force: bool = False) -> None:
-    """Raise what `write_queries` would, as far as that can be told before."""
+def check_queries_output(
+    path: str | os.PathLike[str], *, force: bool = False, reads: Iterable[Read] = ()
+) -> None:
+    """Raise what `write_queries` would, as far as that can be told before. `reads`: the inputs."""
     _kind(os.fspath(path))
-    check_output(path, _WHAT, force=force)
+    check_output(path, _WHAT, force=force, reads=reads)
 
 
 def search_queries(
@@ -122,8 +125,15 @@ def search_queries(
 class ResultsOutput(ParquetOutput):
     """Results as Parquet, one row each: query, position, key_id, score, length, tokens[, value]."""
 
-    def __init__(self, path: str | os.PathLike[str], *, values: bool, force: bool = False) -> None:
-        """Start the file. `values` says whether the artifact has them."""
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        values: bool,
+        force: bool = False,
+        reads: Iterable[Read] = (),
+    ) -> None:
+        """Start the file. `values` says whether the artifact has them; `reads`: the inputs."""
         columns: dict[str, pa.DataType] = {
             "query": pa.int64(),
             "position": pa.int32(),
@@ -134,7 +144,7 @@ class ResultsOutput(ParquetOutput):
         }
         if values:
             columns["value"] = pa.int64()
-        super().__init__(path, columns, "the results", force=force)
+        super().__init__(path, columns, "the results", force=force, reads=reads)
 
     def add(self, first_query: int, result: SearchResult) -> None:
         """Append the results of the queries from `first_query` on."""

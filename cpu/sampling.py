@@ -6,7 +6,6 @@ token a row. The meaning is that of flashtrie.sampling, which checks the argumen
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from flashtrie.cpu import sampling_select as rows
+from flashtrie.formats.cores import usable_cores
 
 Array = np.ndarray[Any, Any]
 
@@ -123,7 +123,7 @@ def select(
     `logits` [B, V]: float32, float16, or bfloat16 as its bits in uint16; any strides. k int64, p
     and temperature float64, [B] each; k <= 0 and p >= 1 are off.
     """
-    threads = threads or len(os.sched_getaffinity(0))
+    threads = threads or usable_cores()
     cuts = np.empty((len(logits), rows.COLUMNS), np.int64)
     log_mass = np.empty(len(logits), np.float64)
     scratch: list[tuple[Array, Array]] = []

@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import os
 import zipfile
+from collections.abc import Iterable
 from typing import Any, BinaryIO
 
 import numpy as np
 import numpy.typing as npt
 
 from flashtrie.formats.errors import InputError, UsageError
-from flashtrie.formats.outputs import Replacement, check_output
+from flashtrie.formats.outputs import Read, Replacement, check_output
 
 Array = npt.NDArray[Any]
 
@@ -46,10 +47,15 @@ def read_logits(path: str | os.PathLike[str]) -> tuple[Array, bool]:
     return logits, bfloat16
 
 
-def check_selection_output(path: str | os.PathLike[str], *, force: bool = False) -> None:
-    """Raise what `write_selection` would, as far as that can be told before."""
+def check_selection_output(
+    path: str | os.PathLike[str], *, force: bool = False, reads: Iterable[Read] = ()
+) -> None:
+    """Raise what `write_selection` would, as far as that can be told before.
+
+    `reads` are the files of the logits.
+    """
     _kind(os.fspath(path), _INPUTS[1:])
-    check_output(path, _WHAT, force=force)
+    check_output(path, _WHAT, force=force, reads=reads)
 
 
 def write_selection(
@@ -68,7 +74,8 @@ def write_selection(
     with Replacement(where, _WHAT, force=force) as file:
         with file.errors(), open(file.temporary, "wb") as stream:
             if kind == ".npz":
-                np.savez(stream, allow_pickle=False, **arrays)
+                save: Any = np.savez  # to mypy any name could be allow_pickle
+                save(stream, **arrays)
             else:
                 _to_safetensors(stream, arrays, bfloat16)
         file.commit()

@@ -5,15 +5,11 @@ from __future__ import annotations
 import itertools
 import os
 import threading
+import weakref
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 _MOST_THREADS = 1024  # the executor starts one only when all others are busy
-
-
-def usable_cores() -> int:
-    """The cores this process may run on."""
-    return len(os.sched_getaffinity(0))
 
 
 class Workers:
@@ -21,6 +17,10 @@ class Workers:
 
     def __init__(self) -> None:
         """Start none yet."""
+        self._start_anew()
+        _all.add(self)
+
+    def _start_anew(self) -> None:
         self._executor: ThreadPoolExecutor | None = None
         self._lock = threading.Lock()
 
@@ -60,3 +60,16 @@ class Workers:
             if self._executor is not None:
                 self._executor.shutdown(wait=False)
                 self._executor = None
+
+
+# Of this process. A child that was forked has none of its parent's threads, which an executor from
+# there would wait for without end, and a lock may be held by one of them.
+_all: weakref.WeakSet[Workers] = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    for workers in _all:
+        workers._start_anew()
+
+
+os.register_at_fork(after_in_child=_after_fork)

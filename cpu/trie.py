@@ -19,8 +19,9 @@ from flashtrie.cpu.lookup import find_keywords, make_group
 from flashtrie.cpu.neighbours import sharing_ranges
 from flashtrie.cpu.ranks import Ranks, RankTable
 from flashtrie.cpu.search import Searcher
-from flashtrie.cpu.threads import Workers, usable_cores
+from flashtrie.cpu.threads import Workers
 from flashtrie.cpu.view import Mapped, View
+from flashtrie.formats.cores import usable_cores
 from flashtrie.formats.errors import UsageError
 from flashtrie.formats.reader import Artifact, open_artifact
 from flashtrie.formats.search import (

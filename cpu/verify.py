@@ -9,8 +9,9 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from flashtrie.cpu.threads import Workers, usable_cores
+from flashtrie.cpu.threads import Workers
 from flashtrie.cpu.trie import Trie
+from flashtrie.formats.cores import usable_cores
 from flashtrie.formats.invariants import Check
 from flashtrie.formats.progress import Progress
 

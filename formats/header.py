@@ -32,8 +32,9 @@ from flashtrie.formats.schema import (
     sizes,
 )
 
-# The sections take 8 KB; the rest is for tags.
 MAX_HEADER_BYTES = 1 << 20
+# What is not for tags: the rest takes 8 KB, with the largest numbers some more.
+_REST_BYTES = 16 << 10
 LENGTH_BYTES = 8
 
 _METADATA = "__metadata__"  # safetensors' name for it
@@ -74,20 +75,25 @@ def encode(header: Header, checksums: Mapping[str, str]) -> bytes:
     """Spell a header: length field, canonical JSON with the digest, padding. O(levels).
 
     `checksums` has 32 hex digits by section; the header has the same length with any others.
-    Raises UsageError where the tags do not fit.
+    Raises UsageError as `check_tags` does.
     """
-    for text in (text for tag in header.tags.items() for text in tag):
-        try:
-            text.encode()
-        except UnicodeEncodeError as error:
-            raise UsageError("a tag that is not Unicode text", repr(text)) from error
+    check_tags(header.tags)
     document = _document(header, checksums, sizes(header))
     document[_METADATA]["digest"] = digest(_spell(document))
-    spelled = _spell(document)
-    if len(spelled) > MAX_HEADER_BYTES:
-        size = f"the header would have {len(spelled):,} bytes of at most {MAX_HEADER_BYTES:,}"
-        raise UsageError("the tags are too long", cause=size)
-    return spelled
+    return _spell(document)
+
+
+def check_tags(tags: Mapping[str, str]) -> None:
+    """Raise UsageError where an artifact cannot have these tags, whatever its counts are."""
+    for text in (text for tag in tags.items() for text in tag):
+        try:
+            text.encode()
+        except (AttributeError, UnicodeEncodeError) as error:
+            raise UsageError("a tag that is not Unicode text", repr(text)) from error
+    size, most = len(_show(_tags(tags))), MAX_HEADER_BYTES - _REST_BYTES
+    if size > most:
+        cause = f"they take {size:,} bytes of the header, and have room for {most:,}"
+        raise UsageError("the tags are too long", cause=cause)
 
 
 def file_offsets(header_bytes: int, lengths: Mapping[str, int]) -> dict[str, int]:
@@ -120,9 +126,13 @@ def _document(header: Header, checksums: Mapping[str, str], lengths: Mapping[str
         "value_bits": str(header.value_bits),
         **{f"length.{name}": str(length) for name, length in lengths.items()},
         **{f"checksum.{section.name}": checksums[section.name] for section in SECTIONS},
-        **{f"tag.{key}": value for key, value in header.tags.items()},
+        **_tags(header.tags),
     }
     return {_METADATA: metadata, **_entries(lengths)}
+
+
+def _tags(tags: Mapping[str, str]) -> dict[str, str]:
+    return {f"tag.{key}": value for key, value in tags.items()}
 
 
 def _entries(lengths: Mapping[str, int]) -> dict[str, dict[str, Any]]:

@@ -6,7 +6,6 @@ values (content.py, store.py). Reads the file some three times with pread, in pi
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -16,6 +15,7 @@ import numpy as np
 
 from flashtrie.formats.checksums import chunk_digests, chunks, digest, section_checksums
 from flashtrie.formats.content import Content
+from flashtrie.formats.cores import usable_cores
 from flashtrie.formats.payload import Bitmap, Payload, coded_arrays
 from flashtrie.formats.progress import Progress
 from flashtrie.formats.reader import Artifact
@@ -102,7 +102,7 @@ def check(
     Raises ArtifactChanged where the file changes meanwhile.
     """
     made = {one.name: one for one in known}
-    threads = threads or len(os.sched_getaffinity(0))
+    threads = threads or usable_cores()
     artifact.check_unchanged()
     findings, payload = _Findings(), Payload(artifact)
     if "checksums" not in made:

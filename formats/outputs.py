@@ -8,33 +8,43 @@ import fcntl
 import os
 import re
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from types import TracebackType
+from typing import TypeAlias
 
 from flashtrie.formats.errors import OutputError, ResourceError
 from flashtrie.formats.undisturbed import undisturbed
 
 _ARTIFACT = "the artifact"
 
+# A file that is read, by its path or, where it may have been renamed since, its open descriptor.
+Read: TypeAlias = str | os.PathLike[str] | int
+
 
 class Replacement:
     """A new file that takes the place of `path` with `commit`; without it nothing is left.
 
-    It is written at `temporary` or through `descriptor`. `what` names it in messages.
+    It is written at `temporary` or through `descriptor`. `what` names it in messages, and `reads`
+    are the files that it is made from.
 
-    Raises OutputError where `path` cannot be written, or exists and `force` is not set.
+    Raises OutputError as `check_output` does.
     """
 
     def __init__(
-        self, path: str | os.PathLike[str], what: str = _ARTIFACT, *, force: bool = False
+        self,
+        path: str | os.PathLike[str],
+        what: str = _ARTIFACT,
+        *,
+        force: bool = False,
+        reads: Iterable[Read] = (),
     ) -> None:
         """Create the file, hidden and locked; remove what dead writers to `path` have left."""
         self.descriptor = -1
         self.path = os.fspath(path)
         self._what = what
         self._force = force
-        check_output(self.path, what, force=force)
+        check_output(self.path, what, force=force, reads=reads)
         remove_leftovers(self.path)
         self._folder, name = os.path.split(os.path.abspath(self.path))
         self.temporary = os.path.join(self._folder, f".{name}.{os.getpid()}.tmp")
@@ -123,9 +133,17 @@ class Replacement:
 
 
 def check_output(
-    path: str | os.PathLike[str], what: str = _ARTIFACT, *, force: bool = False
+    path: str | os.PathLike[str],
+    what: str = _ARTIFACT,
+    *,
+    force: bool = False,
+    reads: Iterable[Read] = (),
 ) -> None:
-    """Raise OutputError where `what` cannot be written to `path`. Some file system calls."""
+    """Raise OutputError where `what` cannot be written to `path`. Some file system calls.
+
+    What is there is replaced with `force` alone, and not even so where it is a file of `reads`,
+    those that `what` is made from, by whatever name.
+    """
     where = os.fspath(path)
     failed = f"cannot write {what}"
     folder = os.path.dirname(os.path.abspath(where))
@@ -136,15 +154,27 @@ def check_output(
     if not os.access(folder, os.W_OK | os.X_OK):
         raise OutputError(failed, where, f"the folder {folder} is not writable")
     try:
-        mode = os.stat(where).st_mode
+        status = os.stat(where)
     except FileNotFoundError:
+        if os.path.islink(where) and not force:
+            cause = "there is a symbolic link, to a file that does not exist"
+            raise OutputError(failed, where, cause, "--force replaces it") from None
         return
     except OSError as error:
         raise OutputError(failed, where, error.strerror or str(error)) from error
-    if not stat.S_ISREG(mode):
+    if not stat.S_ISREG(status.st_mode):
         raise OutputError(failed, where, "there is something that is not a regular file")
+    if any(_is(read, status) for read in reads):
+        raise OutputError(failed, where, "it is an input as well", "Choose another output")
     if not force:
         raise OutputError(failed, where, "the file exists", "--force replaces it")
+
+
+def _is(read: Read, status: os.stat_result) -> bool:
+    try:
+        return os.path.samestat(os.stat(read), status)
+    except OSError:  # whoever reads it says so
+        return False
 
 
 def remove_leftovers(path: str | os.PathLike[str]) -> None:

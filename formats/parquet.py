@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from types import TracebackType
 from typing import Any, Self
 
@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from flashtrie.formats.outputs import Replacement
+from flashtrie.formats.outputs import Read, Replacement
 
 TOKENS: pa.DataType = pa.list_(pa.field("element", pa.uint32(), nullable=False))
 
@@ -29,8 +29,8 @@ def token_lists(
 class ParquetOutput:
     """A Parquet file written in row groups, and seen under its name once `commit` was called.
 
-    Raises OutputError where `path` cannot be written, or exists and `force` is not set, before
-    any work; ResourceError where the disk is full. Row groups are compressed with zstd.
+    Raises OutputError, as `check_output` does, before any work; ResourceError where the disk is
+    full. Row groups are compressed with zstd.
     """
 
     def __init__(
@@ -41,13 +41,14 @@ class ParquetOutput:
         *,
         nullable: Collection[str] = (),
         force: bool = False,
+        reads: Iterable[Read] = (),
     ) -> None:
-        """Start the file; `what` names it in messages."""
+        """Start the file; `what` names it in messages, `reads` are those it is made from."""
         self.schema = pa.schema(
             [pa.field(name, kind, nullable=name in nullable) for name, kind in columns.items()]
         )
         self.rows = 0
-        self._file = Replacement(path, what, force=force)
+        self._file = Replacement(path, what, force=force, reads=reads)
         try:
             with self._file.errors():
                 self._writer = pq.ParquetWriter(

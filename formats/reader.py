@@ -6,6 +6,7 @@ Milliseconds and some kilobytes, whatever the size of the file.
 from __future__ import annotations
 
 import contextlib
+import json
 import mmap
 import os
 import stat
@@ -22,6 +23,7 @@ from flashtrie.formats.header import LENGTH_BYTES, MAX_HEADER_BYTES, damaged, fo
 from flashtrie.formats.relations import contradiction
 from flashtrie.formats.schema import (
     ALIGNMENT,
+    FORMAT,
     LEVEL_COLUMNS,
     SECTION,
     Header,
@@ -154,6 +156,20 @@ def open_artifact(path: str | os.PathLike[str]) -> Artifact:
         if isinstance(error, OSError):
             raise _unreadable(where, error) from error
         raise
+
+
+def looks_like_artifact(path: str | os.PathLike[str]) -> bool:
+    """Whether a file has the header of an artifact, be it a right one. Reads up to 1 MiB."""
+    if not os.path.isfile(path):
+        return False
+    try:
+        with open(path, "rb") as file:
+            size = int.from_bytes(file.read(LENGTH_BYTES), "little")
+            if size > MAX_HEADER_BYTES:
+                return False
+            return bool(json.loads(file.read(size))["__metadata__"]["format"] == FORMAT)
+    except (OSError, ValueError, LookupError, TypeError, RecursionError):
+        return False
 
 
 def _unreadable(where: str, error: OSError) -> InputError:

@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from flashtrie.formats import header as headers
 from flashtrie.formats.checksums import chunk_digests, chunks, digest, section_checksums
+from flashtrie.formats.cores import usable_cores
 from flashtrie.formats.outputs import Replacement
 from flashtrie.formats.relations import contradiction
 from flashtrie.formats.schema import SECTION, SECTIONS, Header, sizes
@@ -43,7 +44,7 @@ class ArtifactWriter:
         self.path = os.fspath(path)
         self.lengths = sizes(header)
         self._header = header
-        self._threads = threads or len(os.sched_getaffinity(0))
+        self._threads = threads or usable_cores()
         self._header_bytes = len(headers.encode(header, _UNKNOWN))
         self.offsets = headers.file_offsets(self._header_bytes, self.lengths)
         self.bytes = self.offsets.pop("")

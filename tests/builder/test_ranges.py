@@ -22,8 +22,6 @@ from flashtrie.builder.tails import _group_range
 from flashtrie.formats.errors import UsageError
 from tests.builder.test_codes import ROWS, encode
 
-NO_VALUES = np.empty(0, np.int64)
-
 
 def spill(folder, range_bytes=1 << 20, buffer_bytes=0):
     return Spill(folder, range_bytes, buffer_bytes, 0)

@@ -1,3 +1,5 @@
+"""Case 13: inputs in a bucket, for the library and the commands, on an S3 server of our own."""
+
 from __future__ import annotations
 
 import logging
@@ -11,6 +13,7 @@ from pyarrow import fs
 
 from flashtrie.builder.source import Source
 from flashtrie.formats.errors import InputError
+from tests.cli.conftest import process, trie
 
 pytest.importorskip("flask", reason="needs moto[server]")
 server = pytest.importorskip("moto.server", reason="needs moto[server]")
@@ -129,3 +132,77 @@ def test_a_replaced_object_is_an_error(endpoint: str) -> None:
     pq.write_table(pa.table({"tokens": [[1], [2, 3]]}), path, filesystem=store)
     with pytest.raises(InputError, match=r"s3://bucket/replaced\.parquet: the file changed"):
         source.check_unchanged()
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty working directory."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("path", "output", "keywords"),
+    [
+        ("keys", "keys.trie", 4),
+        ("keys/", "keys.trie", 4),
+        ("keys/part-1.parquet", "part-1.trie", 2),
+        ("hive%20set", "hive set.trie", 2),
+        ("hive set/day=2/?region=us-east-1", "day=2.trie", 1),
+    ],
+)
+def test_13_build_from_a_bucket(here: Path, path: str, output: str, keywords: int) -> None:
+    """The artifact is named after the input, and lies here."""
+    found = trie("build", f"s3://bucket/{path}", "--quiet", "--json")
+    assert found.code == 0, found.stderr
+    assert (found.json["output"], found.json["keywords"]) == (output, keywords)
+    assert [file.name for file in here.iterdir()] == [output]
+
+
+def test_13_a_bucket_and_a_folder_of_the_same_rows(here: Path) -> None:
+    """One artifact, byte for byte; and by a process of its own, which ends as it should."""
+    (here / "keys").mkdir()
+    for name in ("part-1", "part-2", "part-10"):
+        table = pa.table({"tokens": pa.array(FILES[f"keys/{name}.parquet"], pa.list_(pa.uint32()))})
+        pq.write_table(table, here / "keys" / f"{name}.parquet")
+    assert trie("build", here / "keys", "-o", "local.trie", "--quiet").code == 0
+    found = process("build", "s3://bucket/keys", "--quiet", "--json")
+    assert (found.code, found.stderr) == (0, "")
+    assert found.json["output"] == "keys.trie"
+    assert (here / "keys.trie").read_bytes() == (here / "local.trie").read_bytes()
+
+
+def test_13_several_inputs_have_no_name(here: Path) -> None:
+    parts = [f"s3://bucket/keys/part-{number}.parquet" for number in (1, 2, 10)]
+    for inputs in (parts, ["s3://bucket/keys/part-*.parquet"]):
+        found = trie("build", *inputs, "--quiet")
+        assert found.code == 2
+        assert "-o OUT.trie" in found.stderr
+        assert list(here.iterdir()) == []
+    assert trie("build", *parts, "-o", "keys.trie", "--quiet").code == 0
+
+
+def test_13_verify_and_lookup_of_a_bucket(here: Path) -> None:
+    assert trie("build", "s3://bucket/keys", "--quiet").code == 0
+    words = ["verify", "keys.trie", "--quiet", "--json", "--against"]
+    parts = [f"s3://bucket/keys/part-{number}.parquet" for number in (1, 2, 10)]
+    for inputs in (["s3://bucket/keys"], parts, ["s3://bucket/keys/*.parquet"]):
+        found = trie(*words, *inputs)
+        assert found.code == 0, found.stderr
+        checks = {check["name"]: check for check in found.json["checks"]}
+        assert checks["source"]["ok"] and checks["keywords"]["ok"]
+    for inputs in (parts[:2], ["s3://bucket/hive set"]):
+        found = trie(*words, *inputs)
+        assert found.code == 1
+        assert found.json["ok"] is False
+    found = trie("lookup", "keys.trie", "--input", "s3://bucket/keys", "--json", "--quiet")
+    assert (found.code, found.json["found"], found.json["rows"]) == (0, 4, 4)
+
+
+def test_13_a_bucket_that_is_not_there(here: Path) -> None:
+    """Nothing is written; and an artifact is not read before its source is found."""
+    for words in (["build"], ["verify", "none.trie", "--against"]):
+        found = trie(*words, "s3://nobucket/keys", "--quiet")
+        assert found.code == 2
+        assert found.stderr.startswith("error: s3://nobucket/keys: no such file or folder")
+    assert list(here.iterdir()) == []

@@ -20,7 +20,7 @@ def small_blocks(monkeypatch):
     monkeypatch.setattr(dumps, "_BLOCK", 64)
 
 
-def key_set(seed, count=400):
+def valued_keys(seed, count=400):
     """Distinct keywords, and a value for each."""
     random = np.random.default_rng(seed)
     keys = {tuple(random.integers(0, 6, random.integers(1, 6)).tolist()) for _ in range(count)}
@@ -28,7 +28,7 @@ def key_set(seed, count=400):
 
 
 def test_a_dump_is_the_key_set(tmp_path, build_trie):
-    keys = key_set(0)
+    keys = valued_keys(0)
     calls = []
     with build_trie(list(keys), list(keys.values())) as trie:
         dump(trie, tmp_path / "out.parquet", progress=lambda *call: calls.append(call))
@@ -55,7 +55,7 @@ def test_a_dump_replaces_nothing_without_force(tmp_path, build_trie):
 
 
 def test_differences(tmp_path, build_trie):
-    before, after = key_set(1), key_set(2)
+    before, after = valued_keys(1), valued_keys(2)
     with (
         build_trie(list(before), list(before.values())) as old,
         build_trie(list(after), list(after.values())) as new,
@@ -83,7 +83,7 @@ def test_differences(tmp_path, build_trie):
 
 
 def test_values_on_one_side_alone_are_changes(tmp_path, build_trie):
-    keys = key_set(3)
+    keys = valued_keys(3)
     with build_trie(list(keys), list(keys.values())) as old, build_trie(list(keys)) as new:
         report = diff(old, new, tmp_path / "out.parquet")
     assert (report.added, report.removed, report.changed) == (0, 0, len(keys))
@@ -93,7 +93,7 @@ def test_values_on_one_side_alone_are_changes(tmp_path, build_trie):
 
 
 def test_answers(tmp_path, build_trie):
-    keys = key_set(4)
+    keys = valued_keys(4)
     asked = [*list(keys)[::3], (0, 0, 0, 0, 0, 0, 0), (99,)]
     tokens = np.array([token for key in asked for token in key], np.uint32)
     offsets = np.cumsum([0, *map(len, asked)])

@@ -29,10 +29,11 @@ from flashtrie.formats.schema import SECTIONS, level_parameters, padded_bytes, s
 from tests.formats.damage import Change, Document, change_header, plain, split
 
 
-def refused(path: Path, match: str, kind: type[FlashTrieError] = ArtifactError) -> None:
+def refused(path: Path, match: str, kind: type[FlashTrieError] = ArtifactError) -> FlashTrieError:
     with pytest.raises(kind, match=match) as caught:
         open_artifact(path)
     assert str(path) in str(caught.value)
+    return caught.value
 
 
 def test_open(whole):
@@ -192,7 +193,10 @@ def test_newer_version(copy):
     data = copy.read_bytes()
     newer = change_header(data, set_metadata("format_version", "2"))
     copy.write_bytes(newer)
-    refused(copy, "format version 2: this program knows versions up to 1", NewerFormatError)
+    known = "this program knows versions up to 1"
+    error = refused(copy, f"format version 2: {known}", NewerFormatError)
+    assert (error.what, error.where, error.cause) == ("format version 2", str(copy), known)
+    assert error.hint == "Upgrade flashtrie, or build the artifact with this version"
     # A later version may have other sections altogether.
     copy.write_bytes(change_header(newer, lambda document: document.pop("tail")))
     refused(copy, "version 2", NewerFormatError)
