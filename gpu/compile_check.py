@@ -5,7 +5,7 @@
 It takes cuda-core and the compiler's wheels, and prints a line for each kernel file and
 architecture: PATH sm_NN registers=R spill_bytes=S ok. Of a file's kernels and variants the worst
 counts; variants of the search follow with the shared memory of a block. An error, a register that
-spills, or a block that has no room fails.
+spills, or a block that has no room fails. Of sampling, that is on the smallest GPUs, too.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ from typing import Any, NamedTuple
 
 import xxhash
 
-from flashtrie.gpu import plan
+from flashtrie.formats.cores import usable_cores
+from flashtrie.gpu import plan, sampling_plan
 from flashtrie.gpu.compiler import FOLDER, source
 
 # Shared memory that a block may have, in bytes.
@@ -44,19 +45,21 @@ _REGISTERS = re.compile(r"Used (\d+) registers")
 _SPILLS = re.compile(
     r"Function properties for (\S+)\n.* (\d+) bytes spill stores, (\d+) bytes spill loads"
 )
+_STATIC = re.compile(r"Used \d+ registers.* (\d+) bytes smem")
 
 
 class Figures(NamedTuple):
     """Of a compilation: registers of a thread, bytes that spill, shared bytes that it asks for.
 
     `called_bytes` spill in functions that a kernel calls, which are off its loops over elements: a
-    row's end, and what few rows take.
+    row's end, and what few rows take. `static_bytes` are of shared variables.
     """
 
     registers: int
     spill_bytes: int
     called_bytes: int = 0
     shared_bytes: int = 0
+    static_bytes: int = 0
     error: str = ""
 
 
@@ -77,7 +80,7 @@ def check(
     """Compile a file. One to eight seconds, or none where the cache knows it."""
     kept = cache / _key(name, architecture, defines) if cache else None
     if kept and kept.exists():
-        return Figures(*json.loads(kept.read_text()))
+        return _held(Figures(*json.loads(kept.read_text())), name, architecture, defines)
     try:
         code, log = compile_text(source(name), name, architecture, defines)
     except RuntimeError as error:
@@ -86,23 +89,46 @@ def check(
     for function, stores, loads in _SPILLS.findall(log):
         (called if function.startswith("_Z") else kernels).append(int(stores) + int(loads))
     registers = max(map(int, _REGISTERS.findall(log)), default=0)
-    found = Figures(registers, max(kernels), max(called))
-    if name == _SEARCH:
-        found = found._replace(shared_bytes=constant(code, "block_bytes"))
-        found = found._replace(error=_shared_error(found.shared_bytes, architecture, defines))
-    if kept and not found.error:
+    shared = constant(code, "block_bytes") if name == _SEARCH else 0
+    static = max(map(int, _STATIC.findall(log)), default=0)
+    found = Figures(registers, max(kernels), max(called), shared, static)
+    if kept:
         kept.parent.mkdir(parents=True, exist_ok=True)
         written = kept.with_suffix(f".{os.getpid()}")
         written.write_text(json.dumps(found))
         os.replace(written, kept)
-    return found
+    return _held(found, name, architecture, defines)
 
 
-def _shared_error(found: int, architecture: str, defines: Mapping[str, int]) -> str:
-    planned, room = plan.block_bytes(defines), ARCHITECTURES[architecture]
+def _held(found: Figures, name: str, architecture: str, defines: Mapping[str, int]) -> Figures:
+    """The figures, with the error where a block does not fit, or as the plans do not say."""
+    room = ARCHITECTURES[architecture]
+    error = ""
+    if name == _SEARCH:
+        error = shared_error(found.shared_bytes, plan.block_bytes(defines), room)
+    elif name in sampling_plan.STATIC_BYTES:
+        error = sampling_error(name, found.static_bytes, defines, room)
+    return found._replace(error=f"{dict(defines)}: {error}" if error else "")
+
+
+def shared_error(found: int, planned: int, room: int) -> str:
+    """What is wrong with the shared memory of a block; nothing where it is as planned and fits."""
     if found != planned:
-        return f"{dict(defines)}: a block takes {found:,} bytes, plan.py says {planned:,}"
-    return f"{dict(defines)}: a block takes {found:,} bytes of {room:,}" if found > room else ""
+        return f"a block takes {found:,} bytes, plan.py says {planned:,}"
+    return f"a block takes {found:,} bytes of {room:,}" if found > room else ""
+
+
+def sampling_error(name: str, static: int, defines: Mapping[str, int], room: int) -> str:
+    """The same of a kernel that takes what the device has, here and where that is least."""
+    most = sampling_plan.STATIC_BYTES[name]
+    if static > most:
+        return f"static variables take {static:,} bytes, sampling_plan.py says {most:,} at most"
+    if name == "sampling_resolve.cu":
+        for there in (room, sampling_plan.LEAST_BLOCK_BYTES):
+            taken = static + sampling_plan.resolve_bytes(defines["THREADS"] == 512, there)
+            if taken > there:
+                return f"a block takes {taken:,} bytes of {there:,}"
+    return ""
 
 
 def compile_text(
@@ -168,7 +194,7 @@ def _lines(names: list[str], cache: Path | None) -> Iterator[tuple[str, bool]]:
         for architecture in ARCHITECTURES
         for defines in variants(name, architecture)
     ]
-    with ProcessPoolExecutor(len(os.sched_getaffinity(0))) as pool:
+    with ProcessPoolExecutor(usable_cores()) as pool:
         waiting = list(pool.map(partial(_check, cache), tasks))
     results = iter(zip(tasks, waiting, strict=True))
     for name in names:

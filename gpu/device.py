@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 import cupy
 import numpy as np
 import numpy.typing as npt
 
-from flashtrie.formats.errors import ResourceError, UsageError
+from flashtrie.formats.dlpack import device_of
+from flashtrie.formats.errors import InputError, ResourceError, UsageError
 from flashtrie.formats.progress import Progress
 from flashtrie.formats.reader import Artifact
 from flashtrie.formats.schema import COLUMN, LEVEL_COLUMNS, SECTION, Header
@@ -26,14 +28,16 @@ from flashtrie.formats.search import (
 )
 from flashtrie.gpu import arguments, payload
 from flashtrie.gpu.compiler import load
-from flashtrie.gpu.inputs import DeviceResult
-from flashtrie.gpu.logits import logit_proposals
-from flashtrie.gpu.search import Searcher
+from flashtrie.gpu.inputs import DeviceResult, Given, check_ends, stream_of
+from flashtrie.gpu.logits import MOST_ROWS_BYTES, logit_array, logit_proposals
+from flashtrie.gpu.sampling_arguments import Workspace
+from flashtrie.gpu.search import Batch, Searcher
 
 _MAX_TABLE_FACTOR = 16  # entries of a dense table of ranks per token of the alphabet
 _KIND_NODES = 64  # as in kernels/trie.cuh
 _THREADS = 256
 KEPT_FREE = 64 << 20  # for the kernels themselves and a small search
+_ROWS_SHARE = 0.125  # of the free memory that rows of logits may take, and as much their copies
 
 
 @dataclass(frozen=True)
@@ -52,10 +56,11 @@ class LoadReport:
 
 
 class DeviceTrie:
-    """A key set in the memory of the current CUDA device.
+    """A key set in the memory of a CUDA device: the current one when it was loaded.
 
     Arrays in and out are anything with DLPack: tensors on the device are used where they are.
-    Calls run on CuPy's current stream, and any number of streams and threads may call.
+    Calls run on that device whichever is current, on CuPy's current stream of it, or where a
+    tensor of PyTorch is given on PyTorch's. Any number of streams and threads may call.
     """
 
     def __init__(self, artifact: Artifact, progress: Progress | None = None) -> None:
@@ -67,6 +72,7 @@ class DeviceTrie:
         artifact.check_unchanged()
         self.header = artifact.header
         self.path = artifact.path
+        self.device = int(cupy.cuda.Device().id)
         need = device_bytes(artifact)
         _check_free(need)
         self._payload = payload.upload(artifact, progress)
@@ -105,12 +111,14 @@ class DeviceTrie:
     ) -> SearchResult:
         """Beam search of Q queries as Trie.search, with equal results, in NumPy arrays.
 
+        A batch of which the input or the results do not fit goes through the device in parts.
         Raises UsageError, InputError, ResourceError.
         """
-        given = self.searcher.check(
-            tokens, logprobs, beam_width, top_k, end_logprobs, length_penalty
-        )
-        return self.searcher.search(given, stats)
+        with self.current(tokens, logprobs, end_logprobs):
+            batch = self.searcher.batch(
+                tokens, logprobs, beam_width, top_k, end_logprobs, length_penalty
+            )
+            return self.searcher.search(batch, stats)
 
     def search_on_device(
         self,
@@ -122,11 +130,12 @@ class DeviceTrie:
         end_logprobs: Any = None,
         length_penalty: float = 0.0,
     ) -> DeviceResult:
-        """The same without waiting: results stay on the device, in CuPy arrays."""
-        given = self.searcher.check(
-            tokens, logprobs, beam_width, top_k, end_logprobs, length_penalty
-        )
-        return self.searcher.launch(given)
+        """The same without waiting: results stay on the device, in CuPy arrays, all at once."""
+        with self.current(tokens, logprobs, end_logprobs):
+            given = self.searcher.check(
+                tokens, logprobs, beam_width, top_k, end_logprobs, length_penalty
+            )
+            return self.searcher.launch(given)
 
     def search_logits(
         self,
@@ -143,17 +152,25 @@ class DeviceTrie:
         Log-probabilities may differ from the CPU's by one unit in the last place of a float32.
         """
         limit = check_limits(beam_width, DEFAULT_LOGITS_TOP_K if top_k is None else top_k)
-        proposals = logit_proposals(logits, self.header.vocab_size, limit)
-        result = self.search(
-            proposals.tokens,
-            proposals.logprobs,
-            beam_width=beam_width,
-            end_logprobs=end_logprobs,
-            length_penalty=length_penalty,
-            stats=stats,
-        )
-        proposals.check()
-        return result
+        with self.current(logits, end_logprobs):
+            logits = logit_array(logits)
+            queries, steps, columns = logits.shape
+            end = check_ends(end_logprobs, queries, steps)
+            vocab_size = self.header.vocab_size
+            room = min(MOST_ROWS_BYTES, int(free_bytes() * _ROWS_SHARE))
+            workspace = Workspace()
+
+            def given(start: int, stop: int) -> Given:
+                part = logits[start:stop]
+                found = logit_proposals(part, vocab_size, limit, workspace, room)
+                here = None if end is None else end[start:stop]
+                arrays = found.tokens, found.logprobs
+                given = self.searcher.check(*arrays, beam_width, None, here, length_penalty)
+                return replace(given, proposals=found)
+
+            taken = steps * min(limit, columns, vocab_size) * (4 + 4)
+            batch = Batch(queries, steps, beam_width, taken, given)
+            return self.searcher.search(batch, stats)
 
     def lookup_flat(
         self, tokens: npt.NDArray[Any], offsets: npt.NDArray[np.int64], threads: int = 1
@@ -171,16 +188,43 @@ class DeviceTrie:
         wrong = count < 0 or offsets[0] < 0 or offsets[-1] > len(tokens)
         if wrong or (np.diff(offsets) < 0).any():
             raise UsageError(f"offsets that do not rise from 0 to at most {len(tokens):,}")
-        flat = cupy.asarray(as_tokens(tokens, self.header.vocab_size))
-        found = cupy.empty(count, np.int64)
-        if count:
-            kernel = load("lookup.cu", "find_keywords")
-            blocks = -(-count // _THREADS)
-            trie = arguments.by_value(self.trie_words)
-            given = (trie, flat, cupy.asarray(offsets), found, np.uint64(count))
-            kernel((blocks,), (_THREADS,), given)
-        key_ids: npt.NDArray[np.int64] = found.get()
+        with self.current():
+            flat = cupy.asarray(as_tokens(tokens, self.header.vocab_size))
+            found = cupy.empty(count, np.int64)
+            if count:
+                kernel = load("lookup.cu", "find_keywords")
+                blocks = -(-count // _THREADS)
+                trie = arguments.by_value(self.trie_words)
+                given = (trie, flat, cupy.asarray(offsets), found, np.uint64(count))
+                kernel((blocks,), (_THREADS,), given)
+            key_ids: npt.NDArray[np.int64] = found.get()
         return key_ids
+
+    @contextlib.contextmanager
+    def current(self, *arrays: Any) -> Iterator[None]:
+        """Work on this device with these arrays: on the stream that the class says.
+
+        Raises InputError for arrays on another device, ResourceError where its memory is full.
+        """
+        for array in arrays:
+            if (other := device_of(array)) not in (None, self.device):
+                raise InputError(
+                    f"an array on CUDA device {other}",
+                    cause=f"the artifact is in the memory of device {self.device}",
+                    hint="Load it on each device that searches, or move the arrays",
+                )
+        try:
+            with stream_of(self.device, *arrays):
+                yield
+        except MemoryError as error:
+            if not type(error).__module__.startswith("cupy"):
+                raise
+            raise ResourceError(
+                "not enough GPU memory",
+                cause=str(error),
+                hint="Close what else uses the GPU, search fewer queries at a time or with fewer "
+                "beams, or search with --device cpu",
+            ) from error
 
     def payload(self) -> Any:
         """The sections as they are in the file, from the first on: uint8 on the device."""

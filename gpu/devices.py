@@ -15,7 +15,7 @@ from flashtrie.formats.errors import UsageError
 _LEAST_CAPABILITY = 80  # asynchronous copies to shared memory
 _OLD_OR_NO_DRIVER = 35  # cudaErrorInsufficientDriver
 _NO_DEVICE = 100  # cudaErrorNoDevice
-_INSTALL = 'pip install "flashtrie[gpu]"'
+_INSTALL = "pip install 'flashtrie[gpu]' from the checkout or wheel"
 
 
 @dataclass(frozen=True)
@@ -33,11 +33,11 @@ class Missing:
 def missing() -> Missing | None:
     """What keeps the current device from being used; None where it can be. Imports CuPy."""
     if importlib.util.find_spec("cupy") is None:
-        return Missing("CuPy is not installed", f"Install it: {_INSTALL}")
+        return Missing("CuPy is not installed", f"Install the extra: {_INSTALL}")
     try:
         import cupy
     except Exception as error:  # of many types, by what is wrong with the installation
-        return Missing(f"CuPy cannot be imported: {error}", f"Install it again: {_INSTALL}")
+        return Missing(f"CuPy cannot be imported: {error}", f"Install the extra again: {_INSTALL}")
     runtime = cupy.cuda.runtime
     try:
         if runtime.getDeviceCount() == 0:

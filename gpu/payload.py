@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -12,6 +11,7 @@ import numpy.typing as npt
 import xxhash
 
 from flashtrie.formats.checksums import Chunk, chunks, section_checksums
+from flashtrie.formats.cores import usable_cores
 from flashtrie.formats.errors import ArtifactError
 from flashtrie.formats.progress import Progress
 from flashtrie.formats.reader import Artifact
@@ -49,7 +49,7 @@ def upload(artifact: Artifact, progress: Progress | None = None) -> Any:
     cupy.cuda.get_current_stream().synchronize()
     starts = range(0, size, _PIECE)
     device = cupy.cuda.Device().id
-    readers = max(1, min(_READERS, len(starts), len(os.sched_getaffinity(0))))
+    readers = max(1, min(_READERS, len(starts), usable_cores()))
     done = [0] * readers
 
     def read(reader: int) -> None:

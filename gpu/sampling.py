@@ -12,6 +12,7 @@ from typing import Any
 import cupy
 import numpy as np
 
+from flashtrie.formats.errors import InputError
 from flashtrie.gpu.sampling_arguments import (
     ELEMENTS,
     Matrix,
@@ -22,8 +23,9 @@ from flashtrie.gpu.sampling_arguments import (
     list_capacity,
     on_device,
 )
-from flashtrie.gpu.sampling_kernels import LARGE_RESOLVE_BYTES, RESOLVE_BYTES, Defines, kernel
+from flashtrie.gpu.sampling_kernels import Defines, block_bytes, kernel
 from flashtrie.gpu.sampling_mass import LEAST, MOST, Held, Masses, few_rows, held_shape
+from flashtrie.gpu.sampling_plan import resolve_bytes
 
 __all__ = ["ELEMENTS", "Matrix", "Selected", "Wanted", "Workspace", "select"]
 
@@ -50,8 +52,8 @@ class Wanted:
     masked: Matrix | None = None
     width: int | None = None
     in_order: bool = False
-    seeds: Any = None  # int, or int64 [B] on the device
-    positions: Any = None  # None is the row number
+    seeds: Any = None  # int of 64 bits, signed, or int64 [B] on the device
+    positions: Any = None  # the same; None is the row number
 
 
 @dataclass(frozen=True)
@@ -89,15 +91,24 @@ def select(
     """
     if methods is None:
         methods = TOP_P_METHODS
+    masked = wanted.masked
+    if masked and (masked.element, masked.rows, masked.size) != (
+        logits.element,
+        logits.rows,
+        logits.size,
+    ):
+        raise InputError("a mask has the dtype and shape of its logits")
     launch = _Launch(
         logits, k, p, temperature, wanted, by_sort, variant, by_pivot, () if by_pivot else methods
     )
-    launch.reserve(workspace or Workspace())
+    workspace = workspace or Workspace()
+    launch.reserve(workspace)
     if launch.top_p:
         launch.find_top_p(launch.top_p)
     else:
         launch.find()
     launch.give()
+    workspace.hold_if_captured(launch)
     return launch.selected
 
 
@@ -132,7 +143,8 @@ class _Launch:
         few = self.short and (on_device(k) or k <= 256)
         # Of a block that resolves a row: threads, and bytes for its list.
         self.threads = dict(variant).get("THREADS", 256 if few else 512)
-        self.list_bytes = RESOLVE_BYTES if self.short or size < LARGE else LARGE_RESOLVE_BYTES
+        long = not self.short and size >= LARGE
+        self.list_bytes = resolve_bytes(long, block_bytes(self.device.id))
         # A mask elsewhere than the logits is filled while these are read.
         masked = wanted.masked
         self.filled = bool(self.short and not by_pivot and masked and not masked.overlaps(logits))
@@ -162,7 +174,8 @@ class _Launch:
             address(seeds),
             address(positions),
             np.int64(0 if seeds is None or on_device(seeds) else seeds),
-            np.int64(-1 if positions is None or on_device(positions) else positions),
+            np.int64(0 if positions is None or on_device(positions) else positions),
+            np.int32(positions is None),
         )
 
     def _top_p(self, methods: tuple[str, ...]) -> Held | Masses | None:
@@ -263,7 +276,7 @@ class _Launch:
             name = "sweep_mask" if masked else "sweep" if wanted.seeds is None else "sweep_draw"
             self._run("sampling_sweep.cu", name, blocks * chunks, 256, *self.logits.source, size,
                       table, *listing, *sums, np.uint32(chunks), *target, np.uint64(self.finalists),
-                      *self.outputs[-4:])  # fmt: skip
+                      *self.outputs[-5:])  # fmt: skip
         self._run("sampling_resolve.cu", "resolve", blocks, self.threads, *self.logits.source, size,
                   table, *listing, *sums, np.uint64(self.kept), *target,
                   np.uint64(self.finalists), np.int32(self.by_sort),

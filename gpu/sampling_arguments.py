@@ -10,6 +10,7 @@ import cupy
 import numpy as np
 
 ALIGNMENT = 256
+_DEFAULT_STREAMS = 2  # the largest number that stands for one: these cannot be captured
 
 ELEMENTS = {"float32": 0, "float16": 1, "bfloat16": 2}
 
@@ -51,14 +52,24 @@ class Workspace:
 
     One workspace belongs to one stream. A captured graph goes on using the memory of its
     workspace, which must live as long, and be used before the capture with the same arguments.
+    It holds all else that the graph reads and writes, too.
     """
 
-    _memory: Any = None
+    def __init__(self) -> None:
+        """Without memory yet."""
+        self._memory: Any = None
+        self._captured: list[Any] = []
 
     @property
     def bytes(self) -> int:
         """How much memory it holds."""
         return 0 if self._memory is None else int(self._memory.nbytes)
+
+    def hold_if_captured(self, launch: Any) -> None:
+        """Hold a selection's arrays where it is not done yet but captured into a graph."""
+        stream = cupy.cuda.get_current_stream()
+        if stream.ptr > _DEFAULT_STREAMS and stream.is_capturing():
+            self._captured.append(launch)
 
     def reserve(self, sizes: list[int]) -> list[int]:
         """Addresses of areas of these sizes."""

@@ -8,12 +8,15 @@ from typing import Any
 import cupy
 
 from flashtrie.gpu.compiler import load
-
-# Shared memory for the list of a row that a block resolves; two blocks fit, or one large one.
-RESOLVE_BYTES = 64 << 10
-LARGE_RESOLVE_BYTES = 128 << 10
+from flashtrie.gpu.sampling_plan import resolve_bytes
 
 Defines = tuple[tuple[str, int], ...]
+
+
+@functools.cache
+def block_bytes(device: int) -> int:
+    """Shared memory that a block of a device may have."""
+    return int(cupy.cuda.Device(device).attributes["MaxSharedMemoryPerBlockOptin"])
 
 
 @functools.cache
@@ -26,8 +29,8 @@ def kernel(file: str, name: str, element: int, device: int, defines: Defines = (
     function = load(file, name, {"ELEMENT": element, **dict(defines)})
     if name == "resolve":
         large = ("THREADS", 512) in defines
-        function.max_dynamic_shared_size_bytes = LARGE_RESOLVE_BYTES if large else RESOLVE_BYTES
+        function.max_dynamic_shared_size_bytes = resolve_bytes(large, block_bytes(device))
     elif file == "sampling_hold.cu":
-        most = cupy.cuda.Device().attributes["MaxSharedMemoryPerBlockOptin"]
+        most = block_bytes(device)
         function.max_dynamic_shared_size_bytes = most - function.shared_size_bytes
     return function

@@ -12,7 +12,8 @@ import cupy
 import numpy as np
 
 from flashtrie.gpu.sampling_arguments import Matrix, address, either, list_capacity
-from flashtrie.gpu.sampling_kernels import kernel
+from flashtrie.gpu.sampling_kernels import block_bytes, kernel
+from flashtrie.gpu.sampling_plan import STATIC_BYTES
 
 LEAST = 16384  # entries of a row: below, bins would take much of the row's memory
 MOST = 1 << 23  # more are left to the pivot search by the kernels
@@ -28,7 +29,6 @@ _BLOCKS = 2  # of a multiprocessor that are resident
 _CLUSTER = 8
 _CLUSTERS_SINCE = 90  # compute capability
 _WORK_BYTES = 34816  # WORK_BYTES of sampling_hold.cu
-_STATIC_BYTES = 14336  # what its static variables take, at most
 
 
 def few_rows(logits: Matrix, device: Any) -> bool:
@@ -42,8 +42,8 @@ def held_shape(logits: Matrix, device: Any) -> tuple[int, int] | None:
         return None
     part = -(-logits.size // (_CLUSTER * 32)) * 32
     room = _WORK_BYTES + part * logits.itemsize
-    most = device.attributes["MaxSharedMemoryPerBlockOptin"]
-    return (part, room) if room + _STATIC_BYTES <= most else None
+    room_and_static = room + STATIC_BYTES["sampling_hold.cu"]
+    return (part, room) if room_and_static <= block_bytes(device.id) else None
 
 
 class Held:
@@ -121,12 +121,14 @@ class Masses:
         """Address of the rows' masses."""
         return np.uint64(self._rows)
 
-    def find_best(self, k: int) -> None:
-        """Each row's softmax, as a float64 sum gives it, and the bin of the k-th best."""
+    def find_best(self, k: int, whole: Masses) -> None:
+        """Each row's softmax, as a float64 sum gives it, and the bin of the k-th best.
+
+        Log-probabilities are by the softmax of `whole`, which was found before, or is this one.
+        """
         self._run("sampling_mass.cu", "extremes", self.table, *self._bins_and_bounds)
-        self._run(
-            "sampling_mass.cu", "masses_exact", self.table, *self._bins_and_bounds, np.int64(k)
-        )
+        self._run("sampling_mass.cu", "masses_exact", self.table, *self._bins_and_bounds,
+                  whole.table, np.int64(k))  # fmt: skip
 
     def keep(
         self, result: str, by_sort: bool, rows: int, target: Matrix | None, outputs: tuple[Any, ...]
@@ -146,7 +148,7 @@ class Masses:
         self, whole: Masses, k: int, wrong: Any, places: int, results: int, tokens: Any,
         logprobs: Any,
     ) -> None:  # fmt: skip
-        """The k best log-probabilities under the softmax of `whole`, after `find_best(k)`.
+        """The k best log-probabilities under the softmax of `whole`, after `find_best(k, whole)`.
 
         In order in `tokens` and `logprobs`, or where `places` is an address there, unordered.
         """

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import functools
 import threading
-from collections.abc import Mapping
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,16 +15,32 @@ import numpy.typing as npt
 
 from flashtrie.formats.errors import ResourceError
 from flashtrie.formats.schema import Header
-from flashtrie.formats.search import SearchResult, SearchStats, check_limits, check_penalties
+from flashtrie.formats.search import (
+    SearchResult,
+    SearchStats,
+    check_limits,
+    check_penalties,
+    check_shapes,
+)
 from flashtrie.gpu.arguments import by_value, search_words, token_values
 from flashtrie.gpu.compiler import load_module
-from flashtrie.gpu.inputs import NO_ERROR, DeviceResult, Given, check_input
+from flashtrie.gpu.inputs import (
+    NO_ERROR,
+    DeviceResult,
+    Given,
+    as_array,
+    check_ends,
+    check_input,
+    copied_bytes,
+)
 from flashtrie.gpu.plan import Plan, Shape, defines, plan_search
 from flashtrie.gpu.proposals import choose_proposals
 
 _WORK_SHARE = 0.5  # of the free memory that the teams may take
-_RESULT_SHARE = 0.25  # of the free memory that the results of a part of a batch may take
+_PART_SHARE = 0.25  # that the results of a part of a batch may take, and as much its input
 _KEPT_PENALTIES = 64
+_KEPT_WORKSPACES = 8
+_THREADS_OWN = 2  # in place of the address of a stream: the one that each thread has for itself
 
 
 class Kernel:
@@ -81,8 +98,23 @@ class Prepared:
         )
 
 
+@dataclass(frozen=True)
+class Batch:
+    """Queries to be searched in parts that fit the device.
+
+    `bytes` is what the input of one takes on the device, beside what lies there already. `given`
+    brings the queries from one number up to another there, or as many of these as there are.
+    """
+
+    queries: int
+    steps: int
+    beam_width: int
+    bytes: int
+    given: Callable[[int, int], Given]
+
+
 class Searcher:
-    """Searches one trie on one device. Kernels and memory are kept from call to call."""
+    """Searches one trie on one device, the current one. Kernels and memory are kept."""
 
     def __init__(self, header: Header, trie_words: npt.NDArray[np.uint64]) -> None:
         """Nothing is compiled or allocated yet."""
@@ -90,35 +122,43 @@ class Searcher:
         self._trie_words = trie_words
         self._lock = threading.Lock()
         self._kernels: dict[Any, Kernel] = {}
-        self._workspaces: dict[Any, _Workspace] = {}
-        self._penalties: dict[tuple[int, float], Any] = {}
+        # By stream, the last used last. What is dropped goes back to its stream, behind its work.
+        self._workspaces: OrderedDict[Any, tuple[Any, _Workspace]] = OrderedDict()
+        self._penalties: OrderedDict[Any, Any] = OrderedDict()
         # To the variant that is compiled and to the plan, for measurements and for tests.
         self.changes: dict[str, int] = {}
         self.most_group: int | None = None
 
-    def search(self, given: Given, stats: SearchStats | None = None) -> SearchResult:
-        """Search a batch, in parts where its results do not fit, and bring the results here."""
-        queries, steps, _ = given.tokens.shape
-        counts = None if stats is None else cupy.zeros((2, queries, steps), np.int64)
-        each = self._queries_a_part(given)
+    def search(self, batch: Batch, stats: SearchStats | None = None) -> SearchResult:
+        """Search a batch, in parts where it does not fit, and bring the results here."""
+        each = self._queries_a_part(batch)
         parts = []
-        for start in range(0, max(queries, 1), each):
-            stop = min(start + each, queries)
-            here = None if counts is None else counts[:, start:stop]
-            parts.append(self._search_part(given.part(start, stop), start, here))
-        if stats is not None and counts is not None:
-            stats.active_beams, stats.candidates = counts.get()
+        counts = np.zeros((2, batch.queries, batch.steps), np.int64)
+        for start in range(0, max(batch.queries, 1), each):
+            given = batch.given(start, start + each)
+            shape = (2, *given.tokens.shape[:2])
+            here = None if stats is None else cupy.zeros(shape, np.int64)
+            parts.append(self._search_part(given, start, here))
+            if here is not None:
+                counts[:, start : start + each] = here.get()
+            del given  # before the next one takes its place
+        if stats is not None:
+            stats.active_beams, stats.candidates = counts
         return SearchResult.join(parts)
 
     def _search_part(self, given: Given, first_query: int, counts: Any) -> SearchResult:
         if given.tokens.size == 0:
-            return self._nothing(given).to_host()
-        prepared = self.prepare(given, counts)
-        prepared.launch()
-        code = int(prepared.error.get()[0])
-        if code != NO_ERROR:
-            given.raise_error(code, first_query)
-        return prepared.result.to_host()
+            result = self._nothing(given)
+        else:
+            prepared = self.prepare(given, counts)
+            prepared.launch()
+            code = int(prepared.error.get()[0])
+            if code != NO_ERROR:
+                given.raise_error(code, first_query)
+            result = prepared.result
+        if given.proposals is not None:
+            given.proposals.check(first_query)
+        return result.to_host()
 
     def launch(self, given: Given) -> DeviceResult:
         """Search a batch without waiting. NaN and +inf are as -inf then, and not reported."""
@@ -126,7 +166,36 @@ class Searcher:
             return self._nothing(given)
         prepared = self.prepare(given)
         prepared.launch()
-        return prepared.result
+        return replace(prepared.result, held=given)
+
+    def batch(
+        self,
+        tokens: Any,
+        logprobs: Any,
+        beam_width: int,
+        top_k: int | None,
+        end_logprobs: Any,
+        length_penalty: float,
+    ) -> Batch:
+        """The same as `check`, but that nothing goes to the device yet. Raises UsageError."""
+        limit = check_limits(beam_width, top_k)
+        tokens, logprobs = as_array(tokens), as_array(logprobs)
+        queries, steps, width = check_shapes(tokens, logprobs)
+        end = check_ends(end_logprobs, queries, steps)
+        taken = copied_bytes(tokens, tokens.dtype) + copied_bytes(logprobs, np.float32)
+        taken += 4 * tokens.size if limit < width else 0  # ranks
+
+        def given(start: int, stop: int) -> Given:
+            return self.check(
+                tokens[start:stop],
+                logprobs[start:stop],
+                beam_width,
+                top_k,
+                None if end is None else end[start:stop],
+                length_penalty,
+            )
+
+        return Batch(queries, steps, beam_width, taken // max(queries, 1), given)
 
     def check(
         self,
@@ -158,7 +227,7 @@ class Searcher:
         were counted in it.
         """
         queries, given_steps, width = given.tokens.shape
-        steps = self._steps(given)
+        steps = self._steps(given_steps)
         kernel = self._kernel(width)
         shape = Shape(queries, given_steps, steps, width, given.beam_width)
         workspace = self._workspace(shape, kernel)
@@ -201,44 +270,58 @@ class Searcher:
 
     def _workspace(self, shape: Shape, kernel: Kernel) -> _Workspace:
         """That of the current stream for a shape. Of each stream the last one is kept."""
-        stream = cupy.cuda.get_current_stream().ptr
-        key = (stream, shape, kernel, self.most_group)
+        stream = _current_stream()
+        key = (shape, kernel, self.most_group)
         with self._lock:
-            if key not in self._workspaces:
-                for old in [k for k in self._workspaces if k[0] == stream]:
-                    del self._workspaces[old]
+            held = self._workspaces.pop(stream, None)
+            if held is None or held[0] != key:
+                held = None
+                while len(self._workspaces) >= _KEPT_WORKSPACES:
+                    self._workspaces.popitem(last=False)
                 budget = int(_free_bytes() * _WORK_SHARE)
                 blocks = kernel.resident_blocks
                 plan = plan_search(shape, kernel.compiled, blocks, budget, self.most_group)
-                self._workspaces[key] = _Workspace(plan)
-            return self._workspaces[key]
+                held = (key, _Workspace(plan))
+            self._workspaces[stream] = held
+            return held[1]
 
-    def _steps(self, given: Given) -> int:
-        """Steps that can find anything."""
-        return min(int(given.tokens.shape[1]), self._header.max_length)
+    def _steps(self, steps: int) -> int:
+        """Of those that are given, the ones that can find anything."""
+        return min(steps, self._header.max_length)
 
     def _empty(self, given: Given) -> DeviceResult:
         queries = len(given.tokens)
+        steps = self._steps(given.tokens.shape[1])
         valued = bool(self._header.values)
-        return DeviceResult.empty(queries, self._steps(given), given.beam_width, valued=valued)
+        return DeviceResult.empty(queries, steps, given.beam_width, valued=valued)
 
     def _nothing(self, given: Given) -> DeviceResult:
         result = self._empty(given)
         result.clear()
         return result
 
-    def _queries_a_part(self, given: Given) -> int:
-        each = DeviceResult.bytes(self._steps(given), given.beam_width)
-        return max(1, int(_free_bytes() * _RESULT_SHARE) // each)
+    def _queries_a_part(self, batch: Batch) -> int:
+        result = DeviceResult.bytes(self._steps(batch.steps), batch.beam_width)
+        return max(1, int(_free_bytes() * _PART_SHARE) // max(result, batch.bytes))
 
     def _penalties_of(self, steps: int, length_penalty: float) -> Any:
-        key = (steps, length_penalty)
+        """On the device; an array for each stream, whose order then covers its copying and end."""
+        host = check_penalties(steps, length_penalty)
+        key = (_current_stream(), steps, length_penalty)
         with self._lock:
-            if key not in self._penalties:
-                if len(self._penalties) >= _KEPT_PENALTIES:
-                    self._penalties.clear()
-                self._penalties[key] = cupy.asarray(check_penalties(steps, length_penalty))
-            return self._penalties[key]
+            held = self._penalties.pop(key, None)
+            if held is None:
+                held = cupy.asarray(host)
+                while len(self._penalties) >= _KEPT_PENALTIES:
+                    self._penalties.popitem(last=False)
+            self._penalties[key] = held
+            return held
+
+
+def _current_stream() -> tuple[int, int]:
+    """What tells the current stream of the device from its others."""
+    pointer = int(cupy.cuda.get_current_stream().ptr)
+    return pointer, threading.get_ident() if pointer == _THREADS_OWN else 0
 
 
 @functools.cache

@@ -59,12 +59,13 @@ def checks_of(artifact: Artifact, trie: DeviceTrie) -> list[Check]:
 
     Of what was loaded from an artifact. Some milliseconds for a hundred million keywords.
     """
-    return [
-        _checksums(artifact, trie),
-        *_structure(artifact, trie),
-        _of_levels("labels", "check_labels", trie),
-        _of_levels("tails", "check_tails", trie),
-    ]
+    with trie.current():
+        return [
+            _checksums(artifact, trie),
+            *_structure(artifact, trie),
+            _of_levels("labels", "check_labels", trie),
+            _of_levels("tails", "check_tails", trie),
+        ]
 
 
 class LookupsOnDevice:

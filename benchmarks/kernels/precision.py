@@ -16,8 +16,9 @@ import numpy.typing as npt
 
 from flashtrie.cpu.full_queries import Engine, search_batch
 from flashtrie.cpu.query_files import Queries
-from flashtrie.cpu.threads import Workers, usable_cores
+from flashtrie.cpu.threads import Workers
 from flashtrie.cpu.trie import Trie
+from flashtrie.formats.cores import usable_cores
 from flashtrie.formats.jit import jit
 
 BEST = 100

@@ -4,6 +4,7 @@
 // extremes: each row's maximum and minimum, by parts.
 // masses: counts by bins, of each part in shared memory and then of the row.
 // masses_exact: for the k best; also the exact mass, and the row's last block finds the k-th's bin.
+//   Log-probabilities are by the softmax of `whole`, which is known before or is `rows`.
 //
 // Memory: 8 bytes read an element of float32, half of it from L2 where rows are long.
 #define THREADS 512
@@ -95,7 +96,7 @@ masses(PARTS, u32* bins, const Extremes* bounds, const double* ps, double p_all,
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS, 2)
-masses_exact(PARTS, Mass* rows, u32* bins, const Extremes* bounds, i64 k) {
+masses_exact(PARTS, Mass* rows, u32* bins, const Extremes* bounds, const Mass* whole, i64 k) {
     __shared__ u32 counts[MASS_BINS];
     __shared__ Extremes scratch[32];
     __shared__ u64 sums[32];
@@ -136,10 +137,18 @@ masses_exact(PARTS, Mass* rows, u32* bins, const Extremes* bounds, i64 k) {
 #pragma unroll 1
     for (int j = 0; j < EACH; ++j) {
         const u64 bin = t * EACH + j, there = before + own[j];
-        // The k best log-probabilities may round to that of the next bin.
-        if (before < k && there >= k && bin + 2 < TAIL) {
-            row.above = (float)(bin + 2);
-            row.how = BY_COUNT;
+        if (before < k && there >= k) {
+            // Of log-probabilities that round to the same float32 the lowest tokens are the best, so
+            // two units in the last place of the k-th's are listed: in narrow bins, many of these.
+            const Mass& all = whole[part.r];
+            const double top = (double)value_of_key(all.top_key) - (double)value_of_key(seen.top);
+            const double here = (double)(bin + 2);
+            const double depth = (top + all.log_total) * (double)scale.scale + here;
+            const double above = here + depth * 0x1p-22;
+            if (above < TAIL) {
+                row.above = (float)above;
+                row.how = BY_COUNT;
+            }
         }
         before = there;
     }

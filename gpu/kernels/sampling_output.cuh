@@ -3,7 +3,7 @@
 #include "sampling.cuh"
 
 // Each pointer may be null. Seeds and positions are read when the kernel runs, so a replayed graph
-// sees new ones; position_all < 0 stands for the row number.
+// sees new ones. With `by_row` a position is the row number.
 struct Outputs {
     i64* counts;
     double* log_mass;
@@ -16,21 +16,22 @@ struct Outputs {
     const i64* seeds;
     const i64* positions;
     i64 seed_all, position_all;
+    int by_row;
 
     __device__ __forceinline__ u64 seed_of(i64 r) const { return seeds ? seeds[r] : seed_all; }
     __device__ __forceinline__ u64 position_of(i64 r) const {
-        return positions ? positions[r] : position_all < 0 ? r : position_all;
+        return positions ? positions[r] : by_row ? r : position_all;
     }
 };
 
 #define OUTPUT_PARAMETERS                                                                   \
     i64 *counts, double *log_mass, unsigned char *nan, i64 *indices, element *values,       \
         i64 width, i64 *tokens, float *logprobs, const i64 *seeds, const i64 *positions,    \
-        i64 seed_all, i64 position_all
+        i64 seed_all, i64 position_all, int by_row
 #define OUTPUTS                                                                             \
     Outputs {                                                                               \
         counts, log_mass, nan, indices, values, width, tokens, logprobs, seeds, positions,  \
-            seed_all, position_all                                                          \
+            seed_all, position_all, by_row                                                  \
     }
 
 __device__ __forceinline__ void write_row(const Outputs& out, const Row& row, i64 r) {

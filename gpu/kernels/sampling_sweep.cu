@@ -26,7 +26,7 @@ __device__ __forceinline__ void sweep_rows(const element* logits, i64 stride, i6
                                            u32 chunks, element* masked, i64 masked_stride,
                                            Draw* finalists, const i64* seeds,
                                            const i64* positions, i64 seed_all,
-                                           i64 position_all, float4* queues,
+                                           i64 position_all, int by_row, float4* queues,
                                            u32* quad_queues) {
     constexpr int EACH = SLICE / (32 * PACK);
     __shared__ u64 staged[OPEN_STAGED];
@@ -48,7 +48,7 @@ __device__ __forceinline__ void sweep_rows(const element* logits, i64 stride, i6
                               (k_edge < 0.0f && low_edge >= 0.0f);
     const u64 seed = RESULT == SWEEP_DRAW ? (seeds ? seeds[r] : seed_all) : 0;
     const u64 position =
-        RESULT == SWEEP_DRAW ? (positions ? positions[r] : position_all < 0 ? r : position_all) : 0;
+        RESULT == SWEEP_DRAW ? (positions ? positions[r] : by_row ? r : position_all) : 0;
     const u32 lane = threadIdx.x & 31;
     float4* queue = queues + (threadIdx.x >> 5) * QUADS;
     u32* quads = quad_queues + (threadIdx.x >> 5) * QUADS;
@@ -188,10 +188,11 @@ __device__ __forceinline__ void sweep_rows(const element* logits, i64 stride, i6
 #define SWEEP_PARAMETERS                                                                      \
     const element *logits, i64 stride, i64 size, Row *rows, u64 *lists, u32 capacity,         \
         double2 *partial, i64 slices, u32 chunks, element *masked, i64 masked_stride,         \
-        Draw *finalists, const i64 *seeds, const i64 *positions, i64 seed_all, i64 position_all
+        Draw *finalists, const i64 *seeds, const i64 *positions, i64 seed_all,                \
+        i64 position_all, int by_row
 #define SWEEP_ARGUMENTS                                                                       \
     logits, stride, size, rows, lists, capacity, partial, slices, chunks, masked,             \
-        masked_stride, finalists, seeds, positions, seed_all, position_all
+        masked_stride, finalists, seeds, positions, seed_all, position_all, by_row
 
 extern "C" __global__ void __launch_bounds__(SWEEPERS, 4) sweep(SWEEP_PARAMETERS) {
     sweep_rows<SWEEP_SUM>(SWEEP_ARGUMENTS, nullptr, nullptr);

@@ -22,14 +22,14 @@ struct Cursor {
     u32 queued;
 };
 
-// Whether a score, or any below it, can still be of use: exact, since bins do not fall as scores
-// fall.
-__device__ __forceinline__ bool may_matter(const Step& s, float score) {
+// Whether a score, or any below it, can still be of use within bounds: exact, since bins do not fall
+// as scores fall.
+__device__ __forceinline__ bool may_matter(const Step& s, float score, const u32 (&bound)[2]) {
     const Block& block = s.block;
     float pooled = pool_score(score, block.end, block.penalty);
-    bool beam = block.more & (bin_of(block.best, score) <= block.bound[BEAMS]);
+    bool beam = block.more & (bin_of(block.best, score) <= bound[BEAMS]);
     bool keyword = pooled > 0;
-    if (is_finite(pooled)) keyword = bin_of(block.pool_best, pooled) <= block.bound[POOL];
+    if (is_finite(pooled)) keyword = bin_of(block.pool_best, pooled) <= bound[POOL];
     return is_finite(score) ? beam | keyword : score > 0;
 }
 
@@ -130,7 +130,7 @@ template <class Visit>
 __device__ __forceinline__ bool scan(const Step& s, Visit visit, Cursor& cursor) {
     const Block& block = s.block;
     const Level& level = block.level;
-    for (;; cursor.turn++) {
+    for (;; cursor.turn++, cursor.queued = 0) {
         u32 unit = (cursor.turn * WARPS + warp_id()) * s.group() + block.member;
         if (unit >= block.units) break;
         u32 labels[ROWS];
@@ -163,7 +163,7 @@ __device__ __forceinline__ bool scan(const Step& s, Visit visit, Cursor& cursor)
             origin = position_of_beam(s, beam) << ORIGIN_BITS;
         }
         if (of_children) {
-            if (!may_matter(s, __fadd_rn(before, block.most))) continue;
+            if (!may_matter(s, __fadd_rn(before, block.most), block.bound)) continue;
             first *= UNIT;
             if (ROOT_BITMAP || block.number > 1)
                 kinds = read_labels(level, place, first + lane_id(), labels);
@@ -177,7 +177,7 @@ __device__ __forceinline__ bool scan(const Step& s, Visit visit, Cursor& cursor)
                 kinds = tail.ends ? ENDS : EXTENDS;
                 s.nexts()[beam] = tail.next;
             }
-        } else if (there && may_matter(s, __fadd_rn(before, logprob_at(s, first)))) {
+        } else if (there && may_matter(s, __fadd_rn(before, logprob_at(s, first)), block.bound)) {
             labels[0] = fresh(s.step_ranks(block.number) + first);
         }
         // Children are queued; others, one a lane, stay where they are.
@@ -239,7 +239,6 @@ __device__ __forceinline__ bool scan(const Step& s, Visit visit, Cursor& cursor)
             float score = k != NONE ? __fadd_rn(before, logprob_at(s, k)) : 0.0f;
             if (!visit(k != NONE, score, origin | k, ref, kind)) return false;
         }
-        cursor.queued = 0;
         __syncwarp();
     }
     return true;

@@ -92,14 +92,15 @@ __device__ __forceinline__ u32 matching_proposals(const Step& s, float score, u3
     u32 high = s.width();
     while (low < high) {
         u32 middle = (low + high) >> 1;
-        bool matters = may_matter(s, __fadd_rn(score, logprob_at(s, middle)));
+        float reached = __fadd_rn(score, logprob_at(s, middle));
+        bool matters = may_matter(s, reached, s.block.first_bound);
         low = matters ? middle + 1 : low;
         high = matters ? high : middle;
     }
     return low;
 }
 
-enum : u32 { FIRST_WAVE, LAST_WAVE, ONE_WAVE };
+enum : u32 { FIRST_WAVE, LAST_WAVE };
 
 // Work of a wave for the beam of a node with `count` children, at its cheaper side, as `units` of a
 // list has it, and how many proposals it is about. The first wave takes the first proposals, or all
@@ -110,23 +111,22 @@ __device__ __forceinline__ u32 work_in_wave(
     u32 of_first = units_of(count, proposals);
     if (wave == FIRST_WAVE) return of_first;
     if (!(of_first & BY_PROPOSAL) || proposals == s.width()) return 0;
-    if (!may_matter(s, __fadd_rn(score, logprob_at(s, proposals)))) return 0;
+    if (!may_matter(s, __fadd_rn(score, logprob_at(s, proposals)), s.block.first_bound)) return 0;
     proposals = matching_proposals(s, score, proposals + 1) - proposals;
     return units_of(count, proposals);
 }
 
-// Units of a wave, or of all, of a list that is ranked by bins.
+// Units of a wave, of a list that is ranked by bins. They are the same whenever they are counted, so
+// that a block that must scan again has the share that it had.
 __device__ __forceinline__ void count_wave(const Step& s, u32 wave) {
     Block& block = s.block;
     const List list = block.list;
-    sum_work(s, block.beams, wave != LAST_WAVE, [&](u32 i, u32& units, u32& pairs) {
+    sum_work(s, block.beams, wave == FIRST_WAVE, [&](u32 i, u32& units, u32& pairs) {
         u32 word = fresh(list.units + i), count = fresh(&list.places[i].y);
         float score = of_falling(fresh((const u32*)(list.keys + i) + 1));
         u32 proposals = s.width();
         if (block.rank[i] == CUT_OFF) word = TAIL;
-        if (wave != ONE_WAVE && !(word & TAIL)) {
-            word = work_in_wave(s, wave, count, score, proposals);
-        }
+        if (!(word & TAIL)) word = work_in_wave(s, wave, count, score, proposals);
         units = word & UNITS;
         pairs = word & BY_PROPOSAL ? proposals : 0;
     });
@@ -149,21 +149,25 @@ __device__ __forceinline__ void clear_stage(const Step& s) {
     __syncthreads();
 }
 
+// Behind the first of two waves: what it bounds, and nothing counted.
+__device__ __forceinline__ void begin_last_wave(const Step& s) {
+    if (threadIdx.x < 2) s.block.first_bound[threadIdx.x] = s.block.bound[threadIdx.x];
+    clear_bins(s);
+    __syncthreads();
+}
+
 // The step's scan and all that is done with its hits: count, in one wave or two, cut, narrow the
-// cut where it must be, place.
+// cut where it must be, place. Hits are taken from the stage; a block that gave it up scans again,
+// wave by wave as it did.
 __device__ __forceinline__ void find_candidates(const Step& s, u32 units) {
-    enum : u32 { FIRST, COUNT, NARROW, PLACE };
+    enum : u32 { COUNT, NARROW, PLACE };
     Block& block = s.block;
-    u32 phase = in_two_waves(s, units) ? FIRST : COUNT;
-    u32 wave = 0;
-    if (phase == FIRST) count_wave(s, FIRST_WAVE);
+    const u32 waves = in_two_waves(s, units) ? 2 : 1;
+    u32 phase = COUNT, wave = 0;
     while (true) {
-        bool counting = phase <= COUNT;
-        bool scanning = counting || !block.staging;
-        if (!counting && scanning) {
-            if (!block.sorted) count_wave(s, ONE_WAVE);
-            clear_stage(s);
-        }
+        const bool counting = phase == COUNT, scanning = counting || !block.staging;
+        if (scanning && waves > 1) count_wave(s, wave);
+        if (scanning && !counting) clear_stage(s);
         Cursor cursor = {0, 0};
         for (bool done = false; !done;) {
             done = true;
@@ -178,32 +182,32 @@ __device__ __forceinline__ void find_candidates(const Step& s, u32 units) {
                 cut_stage(s);
             }
         }
-        if (phase == PLACE) break;
+        const bool last_wave = wave + 1 == waves;
         if (counting) {
             publish_counts(s, wave);
-            if (phase == COUNT) clear_table(s, block.number + 1);
+            if (last_wave) clear_table(s, block.number + 1);
             s.barrier();
-            choose_cuts(s, wave, phase == COUNT);
-        } else {
+            choose_cuts(s, wave, last_wave);
+            if (!last_wave) begin_last_wave(s);
+        }
+        if (scanning && !last_wave) {
+            wave++;
+            continue;
+        }
+        if (phase == PLACE) break;
+        if (!counting) {
             __syncthreads();
             narrow_cuts(s);
         }
-        if (phase == FIRST) {
-            clear_bins(s);
-            count_wave(s, LAST_WAVE);
-            phase = COUNT;
-            wave = 1;
-        } else {
-            if (threadIdx.x == 0 && too_many(s, POOL)) block.pool_whole = false;
-            phase = begin_narrowing(s) ? NARROW : PLACE;
-        }
+        if (threadIdx.x == 0 && too_many(s, POOL)) block.pool_whole = false;
+        phase = begin_narrowing(s) ? NARROW : PLACE;
+        wave = 0;
     }
 }
 
 // Whether bins alone do not order the list well enough.
 __device__ __forceinline__ bool must_sort(const Step& s) {
-    return s.search.list_size > GROUPS || s.search.list_size > 2 * STAGE ||
-           s.block.largest_bin > SMALL_BIN;
+    return s.block.beams > GROUPS || s.block.beams > 2 * STAGE || s.block.largest_bin > SMALL_BIN;
 }
 
 __device__ __forceinline__ void swap_lists(Block& block) {

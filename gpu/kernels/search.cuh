@@ -107,6 +107,7 @@ struct Block {
     Level next;   // of those below, for the next step
     Cut cut[2];   // of the beams, of the pool
     u32 bound[2];  // bins behind these cannot matter any more
+    u32 first_bound[2];  // the same as the first of two waves left it, for the whole team
     u32 total;      // candidates for beams counted in the step
     u32 passed[2];  // by a narrowing: what stands before the digit it chose
     bool chosen[2];  // it goes on for these

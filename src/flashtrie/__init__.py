@@ -1,4 +1,7 @@
-"""FlashTrie: tries of token sequences in one file, for constrained decoding.
+"""FlashTrie: tries of token sequences in one file, and beam search in them.
+
+A query is one table of proposals, K tokens for each of T steps: the same for every beam, whatever
+its prefix.
 
     flashtrie.build(["keywords.parquet"], "keywords.trie")
     with flashtrie.open("keywords.trie") as trie:

@@ -17,29 +17,37 @@ kept; where a row holds +inf, those entries alone are eligible and share the mas
 -inf, and is an error unless `check=False`.
 
 `top_k`, `top_p`, `temperature`, `seeds` and `positions` are one number for all rows or arrays
-[B], which for logits on the GPU lie there too. On the GPU nothing waits for the device but the
-check of NaN and capacity, at the end: with `check=False` calls are asynchronous and can be
+[B], which for logits on the GPU may lie there too. Whole numbers are whole; seeds and positions
+count modulo 2^64. On the GPU nothing waits for the device but the check of NaN, capacity and what
+lies there of p and temperature, at the end: with `check=False` calls are asynchronous and can be
 captured into a graph, given a `workspace` that was used before with the same arguments.
 """
 
 from __future__ import annotations
 
-import contextlib
-import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from flashtrie.formats.dlpack import device_of
 from flashtrie.formats.errors import InputError, UsageError
+from flashtrie.formats.sampling import (
+    broadcast,
+    check_numbers,
+    check_output,
+    modulo,
+    number,
+    whole,
+)
 
 if TYPE_CHECKING:
     from flashtrie.gpu.sampling import Workspace
 
 __all__ = ["Candidates", "Tokens", "candidates", "mask", "sample", "workspace"]
 
-_CUDA = 2  # kDLCUDA of DLPack
 _NAMED_ROWS = 5
 
 
@@ -83,9 +91,12 @@ def mask(
 ) -> Any:
     """The kept logits, unchanged, and -inf elsewhere; in place with `out=logits`.
 
+    `out` has the dtype and shape of the logits and lies where they do.
     float32 costs 8 bytes an element on the GPU for a k up to 2,048, else up to 16.
     """
     work = _work(logits, top_k, top_p, temperature, ties, threads, workspace)
+    if out is not None:
+        check_output(logits, out)
     return work.mask(logits, out, check)
 
 
@@ -112,9 +123,9 @@ def candidates(
     work = _work(logits, top_k, top_p, temperature, ties, threads, workspace)
     room = work.size
     if capacity is not None:
-        room = capacity
-    elif isinstance(top_k, (int, np.integer)) and 0 < top_k < work.size:
-        room = int(top_k)
+        room = whole(capacity, "capacity")
+    elif isinstance(work.top_k, int) and work.top_k:
+        room = work.top_k
     if room < 1:
         raise UsageError("capacity is at least 1", cause=f"got {capacity}")
     return work.candidates(min(room, work.size), in_order, check)
@@ -139,6 +150,8 @@ def sample(
     (seed, position, token) alone: independent of the batch and of the device. `positions` is by
     default the row number.
     """
+    seeds = modulo(whole(seeds, "seeds"))
+    positions = None if positions is None else modulo(whole(positions, "positions"))
     work = _work(logits, top_k, top_p, temperature, ties, threads, workspace)
     return work.sample(seeds, positions, check)
 
@@ -169,21 +182,14 @@ def _work(
         )
     if shape[1] >= 1 << 32:
         raise InputError("a row has fewer than 2^32 entries", cause=f"got {shape[1]:,}")
-    for name, value in (("top_p", top_p), ("temperature", temperature)):
-        if isinstance(value, (int, float)) and math.isnan(value):
-            raise UsageError(f"{name} is a number", cause="got NaN")
-    if isinstance(temperature, (int, float)) and temperature < 0:
-        raise UsageError("temperature is at least 0", cause=f"got {temperature}")
-    kind = _OnDevice if _lies_on_device(logits) else _OnHost
+    if not hasattr(logits, "__dlpack_device__"):
+        raise InputError("logits are a NumPy array or speak DLPack", cause=f"got {type(logits)}")
+    top_k = whole(top_k, "top_k")
+    if isinstance(top_k, int):
+        top_k = top_k if 0 < top_k < shape[1] else 0
+    top_p, temperature = number(top_p, "top_p"), number(temperature, "temperature")
+    kind = _OnHost if device_of(logits) is None else _OnDevice
     return kind(logits, top_k, top_p, temperature, ties == "sort", threads, workspace)
-
-
-def _lies_on_device(array: Any) -> bool:
-    if isinstance(array, np.ndarray):
-        return False
-    if not hasattr(array, "__dlpack_device__"):
-        raise InputError("logits are a NumPy array or speak DLPack", cause=f"got {type(array)}")
-    return int(array.__dlpack_device__()[0]) == _CUDA
 
 
 def _check_nan(nan: Any) -> None:
@@ -222,17 +228,14 @@ class _OnHost:
     ) -> None:
         from flashtrie.cpu import sampling
 
-        self.like = logits
+        self.like, self.top_k = logits, top_k
         rows, self.size = logits.shape
         self.matrix = self._plain(logits)
-        heat = self._each(temperature, np.float64, "temperature")
-        if not (heat >= 0).all():
-            raise UsageError("temperature is at least 0")
         self.selection = sampling.select(
             self.matrix,
             self._each(top_k, np.int64, "top_k"),
             self._each(top_p, np.float64, "top_p"),
-            heat,
+            self._each(temperature, np.float64, "temperature"),
             by_sort=by_sort,
             threads=threads,
         )
@@ -285,7 +288,7 @@ class _OnHost:
         return array
 
     def _each(self, value: Any, dtype: Any, name: str) -> Any:
-        return _broadcast(np, np.asarray(value), dtype, len(self.like), name)
+        return broadcast(np, np.asarray(value), dtype, len(self.like), name)
 
     def _back(self, array: np.ndarray[Any, Any]) -> Any:
         return array if isinstance(self.like, np.ndarray) else _torch().from_numpy(array)
@@ -312,13 +315,16 @@ class _OnDevice:
         workspace: Workspace | None,
     ) -> None:
         self.like, self.by_sort, self.workspace = logits, by_sort, workspace
+        self.top_k = top_k
+        self.unchecked: list[tuple[Any, str]] = []  # arrays of p and temperature on the device
         self.is_torch = type(logits).__module__.partition(".")[0] == "torch"
         self.rows, self.size = (int(extent) for extent in logits.shape)
-        self.arguments = (top_k, top_p, temperature)
+        self.limits = (top_p, temperature)
 
     def mask(self, logits: Any, out: Any, check: bool) -> Any:
         if out is None:
-            out = _torch().empty_like(logits) if self.is_torch else self._empty_like(logits)
+            with self._stream():
+                out = _torch().empty_like(logits) if self.is_torch else self._empty_like(logits)
 
         def wanted(wish: Any) -> Any:
             return wish(masked=self._matrix(out))
@@ -354,10 +360,10 @@ class _OnDevice:
         from flashtrie.gpu import sampling
 
         with self._stream():
-            top_k, top_p, temperature = self.arguments
+            top_p, temperature = self.limits
             found = sampling.select(
                 self._matrix(self.like),
-                self._each(top_k, np.int64, "top_k"),
+                self._each(self.top_k, np.int64, "top_k"),
                 self._each(top_p, np.float64, "top_p"),
                 self._each(temperature, np.float64, "temperature"),
                 wanted(sampling.Wanted),
@@ -365,22 +371,17 @@ class _OnDevice:
                 workspace=self.workspace,
             )
             if check:
+                for numbers, name in self.unchecked:
+                    check_numbers(numbers.get(), name)
                 _check_nan(found.nan.get())
                 if capacity is not None:
                     _check_capacity(found.counts.get(), capacity)
         return found
 
-    @contextlib.contextmanager
-    def _stream(self) -> Iterator[None]:
-        import cupy
+    def _stream(self) -> AbstractContextManager[None]:
+        from flashtrie.gpu.inputs import stream_of
 
-        if not self.is_torch:
-            yield
-            return
-        device = self.like.device.index
-        stream = _torch().cuda.current_stream(device).cuda_stream
-        with cupy.cuda.Device(device), cupy.cuda.ExternalStream(stream, device):
-            yield
+        return stream_of(device_of(self.like) or 0, self.like)
 
     def _array(self, array: Any) -> Any:
         """The same memory as a CuPy array; bfloat16 as its bits."""
@@ -400,10 +401,6 @@ class _OnDevice:
         name = str(array.dtype).removeprefix("torch.")
         if name not in sampling.ELEMENTS:
             raise InputError("logits are float32, float16 or bfloat16", cause=f"got {name}")
-        if tuple(array.shape) != (self.rows, self.size):
-            raise InputError(
-                "the output has the shape of the logits", cause=f"got {tuple(array.shape)}"
-            )
         flat = self._array(array)
         stride, step = flat.strides
         if step != flat.itemsize and self.size > 1:
@@ -418,17 +415,19 @@ class _OnDevice:
         )
 
     def _each(self, value: Any, dtype: Any, name: str) -> Any:
-        if isinstance(value, (int, float, np.integer, np.floating)):
+        if isinstance(value, (int, float)):
             return value
         import cupy
 
-        array = value if isinstance(value, cupy.ndarray) else None
-        if array is None:
-            array = cupy.asarray(value) if isinstance(value, (list, np.ndarray)) else None
-        if array is None:
-            tensor: Any = value
-            array = cupy.from_dlpack(tensor.detach() if hasattr(tensor, "detach") else tensor)
-        return _broadcast(cupy, array, dtype, self.rows, name)
+        from flashtrie.gpu.inputs import as_array
+
+        array = as_array(value)
+        if isinstance(array, np.ndarray):
+            return cupy.asarray(broadcast(np, array, dtype, self.rows, name))
+        array = broadcast(cupy, array, dtype, self.rows, name)
+        if dtype == np.float64:
+            self.unchecked.append((array, name))
+        return array
 
     def _empty_like(self, logits: Any) -> Any:
         import cupy
@@ -444,17 +443,6 @@ class _OnDevice:
         if self.like.dtype == _torch().float32:
             return self._back(values)
         return self._back(values.view(np.int16)).view(self.like.dtype)
-
-
-def _broadcast(library: Any, array: Any, dtype: Any, rows: int, name: str) -> Any:
-    if dtype == np.int64 and array.dtype.kind not in "iub":
-        raise UsageError(f"{name} is a whole number, or one a row", cause=f"got {array.dtype}")
-    if array.ndim > 1 or (array.ndim == 1 and len(array) != rows):
-        raise UsageError(
-            f"{name} is one number, or one for each of {rows} rows",
-            cause=f"got shape {tuple(array.shape)}",
-        )
-    return library.ascontiguousarray(library.broadcast_to(array.astype(dtype), (rows,)))
 
 
 def _torch() -> Any:

@@ -209,6 +209,9 @@ class Stream:
     def record(self) -> Event:
         return Event()
 
+    def is_capturing(self) -> bool:
+        return False
+
     def __enter__(self) -> Stream:
         _current.streams = [*getattr(_current, "streams", []), self]
         return self

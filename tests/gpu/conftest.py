@@ -87,9 +87,7 @@ def kernels() -> None:
     from flashtrie.gpu import plan
     from flashtrie.gpu.compiler import load_module
 
-    jobs: list[tuple[str, dict[str, int]]] = [
-        (name, {}) for name in ("derive.cu", "lookup.cu", "checksum.cu", "verify.cu")
-    ]
+    jobs: list[tuple[str, dict[str, int]]] = [(name, {}) for name in FIRST]
     jobs += [("search.cu", plan.defines(width)) for width in plan.WIDTHS]
     jobs += [("search.cu", plan.defines(1000, changes)) for changes in FORCED.values()]
     with ThreadPoolExecutor() as pool:

@@ -11,7 +11,7 @@ import pytest
 
 from tests.cli.conftest import command, trie
 from tests.conftest import write_parquet
-from tests.gpu.test_parity import key_set, queries
+from tests.strategies import key_set, proposals
 
 pytestmark = pytest.mark.gpu
 
@@ -24,7 +24,7 @@ def built(tmp_path_factory: Any, kernels: None) -> Any:
     source = write_parquet(place / "keys.parquet", rows, list(range(len(rows))))
     options = ["--values", "value", "--tag", "kind=narrow", "--quiet"]
     assert trie("build", source, "-o", place / "keys.trie", *options).code == 0
-    given: dict[str, Any] = queries(rows, 70, 50, tied=True)
+    given: dict[str, Any] = proposals(rows, 70, 50, tied=True)
     np.savez(place / "queries.npz", **given)
     return place
 

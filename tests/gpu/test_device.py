@@ -7,7 +7,7 @@ import pytest
 
 from flashtrie.formats.errors import ArtifactError, ResourceError
 from tests.gpu.conftest import assert_same
-from tests.gpu.test_parity import key_set, queries
+from tests.strategies import key_set, proposals
 
 pytestmark = pytest.mark.gpu
 
@@ -48,14 +48,14 @@ def test_32_too_little_memory_for_a_search(built, monkeypatch):
     trie, rows = built
     monkeypatch.setattr(search, "_free_bytes", lambda: 1000)
     with pytest.raises(ResourceError, match="free"):
-        trie.device.search(beam_width=77, **queries(rows, 2, 9, tied=True))
+        trie.device.search(beam_width=77, **proposals(rows, 2, 9, tied=True))
 
 
 def test_batches_in_parts_and_teams_that_take_turns(built, monkeypatch):
     from flashtrie.gpu import search
 
     trie, rows = built
-    given = queries(rows, 40, 60, tied=True)
+    given = proposals(rows, 40, 60, tied=True)
     expected = trie.trie.search(beam_width=30, **given)
     for free in (1 << 19, 1 << 20, 1 << 22):
         monkeypatch.setattr(search, "_free_bytes", lambda free=free: free)
@@ -68,7 +68,7 @@ def test_tensors_of_pytorch_are_used_where_they_are(built):
     from flashtrie.gpu.inputs import on_device
 
     trie, rows = built
-    given = queries(rows, 3, 50, tied=False)
+    given = proposals(rows, 3, 50, tied=False)
     expected = trie.trie.search(beam_width=20, **given)
     tensors = {name: torch.from_numpy(array).cuda() for name, array in given.items()}
     assert on_device(tensors["tokens"]).data.ptr == tensors["tokens"].data_ptr()
@@ -85,7 +85,7 @@ def test_tensors_of_pytorch_are_used_where_they_are(built):
 
 def test_what_is_behind_the_results_is_defined(built):
     trie, rows = built
-    result = trie.device.search_on_device(beam_width=400, **queries(rows, 3, 2, tied=True))
+    result = trie.device.search_on_device(beam_width=400, **proposals(rows, 3, 2, tied=True))
     for q, count in enumerate(result.counts.get().tolist()):
         assert count < 400
         assert (result.key_ids[q, count:].get() == -1).all()
@@ -98,7 +98,7 @@ def test_what_is_behind_the_results_is_defined(built):
 def test_ends_that_cannot_be_are_closed(built, wrong):
     """Without waiting nothing is reported; such a step makes no keywords, and harms no other."""
     trie, rows = built
-    given = queries(rows, 2, 30, tied=False)
+    given = proposals(rows, 2, 30, tied=False)
     ends = given["end_logprobs"]
     for step in range(1, ends.shape[1]):
         given["end_logprobs"] = np.where(np.arange(ends.shape[1]) == step, -np.inf, ends)
@@ -148,12 +148,12 @@ def test_20_a_wrong_payload_is_survived(build_trie):
                     at = cupy.asarray(rng.integers(0, size, flips))
                     noise = cupy.asarray(rng.integers(0, 256, flips), np.uint8)
                     payload[at] = noise
-                    given = queries(rows, 4, 60, tied=True, seed=flips)
+                    given = proposals(rows, 4, 60, tied=True, seed=flips)
                     trie.device.search_on_device(beam_width=40, **given)
                     trie.device.lookup_flat(np.arange(100), np.arange(0, 101, 4))
                     cupy.cuda.Device().synchronize()
                     payload[:] = right
-            given = queries(rows, 4, 60, tied=True)
+            given = proposals(rows, 4, 60, tied=True)
             assert_same(
                 trie.search(beam_width=40, **given), trie.trie.search(beam_width=40, **given)
             )
@@ -204,7 +204,7 @@ def test_what_a_search_reads(built):
     trie, rows = built
     traffic = Traffic(trie.device)
     assert 1e8 < traffic.sectors_per_second < 1e13
-    parts = [Queries(**queries(rows, 2, 100, tied=False, seed=seed)) for seed in range(2)]
+    parts = [Queries(**proposals(rows, 2, 100, tied=False, seed=seed)) for seed in range(2)]
     few, many = (traffic.bytes_touched(parts, beam_width) for beam_width in (2, 200))
     assert 32 * 100 < few < many < trie.device.report.bytes + 1e6
     assert trie.device.searcher.changes == {}

@@ -33,12 +33,7 @@ MOST_SECONDS = 5.0 if MUTANTS >= 100 else 300.0  # for one; with a sanitizer it 
 
 REFUSED, NOT_LOADED, FOUND, RIGHT = "refused", "not loaded", "found by verify", "right"
 
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("bases")
-    bases.write(folder)
-    return folder
+folder = bases.folder
 
 
 def use(path: Path, probe: Probe, *, sealed: bool, changed: bool) -> str:

@@ -3,61 +3,21 @@
 from __future__ import annotations
 
 import threading
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from benchmarks.kernels.variants import VARIANTS
 
 from tests.gpu.conftest import FORCED, assert_same
-from tests.strategies import LOW_BITS, TAILS
+from tests.strategies import LOW_BITS, TAILS, key_set, proposals
 
 pytestmark = pytest.mark.gpu
 
 BEAM_WIDTHS = (1, 10, 100, 1000, 4096)
 WIDTHS = (1, 32, 1000)
 BATCHES = (1, 8, 64)
-STEPS = 6
-
-
-def key_set(kind: str, rows: int, seed: int = 0) -> list[tuple[int, ...]]:
-    """Keywords with few (narrow) or many (wide) successors of a token, lengths 1 to 8."""
-    rng = np.random.default_rng(seed)
-    fan_out = {"wide": 3000, "narrow": 20}[kind]
-    tokens = np.zeros((rows, 8), np.int64)
-    tokens[:, 0] = rng.zipf(1.3, rows) % 5000
-    for j in range(1, 8):
-        step = (rng.random(rows) ** 3 * fan_out).astype(np.int64)
-        tokens[:, j] = (tokens[:, j - 1] * 31 + step * 7) % 20_011
-    lengths = rng.integers(1, 9, rows)
-    return [tuple(row[:n]) for row, n in zip(tokens.tolist(), lengths, strict=True)]
-
-
-def queries(
-    rows: list[tuple[int, ...]], count: int, width: int, *, tied: bool, seed: int = 0
-) -> dict[str, npt.NDArray[Any]]:
-    """Proposals near keywords, in falling order for the first half; few scores where `tied`."""
-    rng = np.random.default_rng(seed)
-    tokens = np.zeros((count, STEPS, width), np.int64)
-    for q in range(count):
-        near = [rows[i] for i in rng.integers(0, len(rows), 4 * width)]
-        for step in range(STEPS):
-            here = [keyword[step] for keyword in near if len(keyword) > step] or [0]
-            likely = rng.choice(here, width)
-            noise = rng.integers(-2, 20_020, width)
-            tokens[q, step] = np.where(rng.random(width) < 0.8, likely, noise)
-    logprobs = -rng.gamma(2.0, 2.0, tokens.shape)
-    if tied:
-        logprobs = np.round(logprobs)
-    half = count - count // 2
-    logprobs[:half] = -np.sort(-logprobs[:half], axis=2)
-    end = -rng.random((count, STEPS + 1)) * 4
-    end = np.round(end) if tied else end
-    arrays = {"tokens": tokens, "logprobs": logprobs, "end_logprobs": end}
-    return {name: a.astype(np.float32) if name != "tokens" else a for name, a in arrays.items()}
 
 
 @pytest.fixture(scope="module", params=["wide", "narrow"])
@@ -72,7 +32,7 @@ def built(request, build_trie):
 @pytest.mark.parametrize("width", WIDTHS)
 def test_every_beam_width_and_batch(built, width, tied):
     trie, rows = built
-    given = queries(rows, max(BATCHES), width, tied=tied)
+    given = proposals(rows, max(BATCHES), width, tied=tied)
     for beam_width in BEAM_WIDTHS:
         expected = trie.trie.search(beam_width=beam_width, **given)
         assert_same(trie.device.search(beam_width=beam_width, **given), expected)
@@ -90,7 +50,7 @@ def test_rare_paths(built, variant, group):
     searcher.changes, searcher.most_group = FORCED[variant], group
     try:
         for width, beam_width, tied in [(40, 7, True), (200, 64, True), (200, 60, False)]:
-            given = queries(rows, 5, width, tied=tied, seed=width)
+            given = proposals(rows, 5, width, tied=tied, seed=width)
             for top_k in (None, 20):
                 options = {"beam_width": beam_width, "top_k": top_k, "length_penalty": 0.7}
                 expected = trie.trie.search(**given, **options)
@@ -106,7 +66,7 @@ def test_variants_for_measurements(built, variant):
     searcher.changes = variant.changes
     try:
         for width, beam_width, tied in [(40, 7, True), (300, 100, False)]:
-            given = queries(rows, 2, width, tied=tied)
+            given = proposals(rows, 2, width, tied=tied)
             expected = trie.trie.search(beam_width=beam_width, **given)
             assert_same(trie.device.search(beam_width=beam_width, **given), expected)
     finally:
@@ -117,7 +77,7 @@ def test_variants_for_measurements(built, variant):
 @pytest.mark.parametrize("low_bits", LOW_BITS)
 def test_every_layout(build_trie, tails, low_bits):
     rows = key_set("narrow", 5000, seed=3) + [(7,) * n for n in (1, 2, 900)]
-    given = queries(rows, 9, 150, tied=True)
+    given = proposals(rows, 9, 150, tied=True)
     with build_trie(rows, tails=tails, low_bits=low_bits) as trie:
         for beam_width in (3, 90):
             expected = trie.trie.search(beam_width=beam_width, **given)
@@ -129,7 +89,7 @@ def test_two_streams_at_once(built):
     import cupy
 
     trie, rows = built
-    given = [queries(rows, 16, 300, tied=False, seed=seed) for seed in range(2)]
+    given = [proposals(rows, 16, 300, tied=False, seed=seed) for seed in range(2)]
     expected = [trie.trie.search(beam_width=200, **q) for q in given]
     streams = [cupy.cuda.Stream(non_blocking=True) for _ in given]
     cupy.cuda.Device().synchronize()
@@ -145,7 +105,7 @@ def test_two_streams_at_once(built):
 
 def test_threads_share_a_device_trie(built):
     trie, rows = built
-    given = queries(rows, 4, 100, tied=True)
+    given = proposals(rows, 4, 100, tied=True)
     expected = trie.trie.search(beam_width=50, **given)
     failures: list[BaseException] = []
 

@@ -11,6 +11,7 @@ from flashtrie import sampling
 from flashtrie.formats.errors import InputError, UsageError
 from tests.sampling import oracle
 from tests.sampling.cases import CASES, Case
+from tests.sampling.conftest import has_gpu
 
 _PLAIN = {"k": "top_k", "p": "top_p"}
 
@@ -96,27 +97,72 @@ def test_row_stride(device: Any) -> None:
         assert np.array_equal(device.get(got), device.get(whole))
 
 
-def test_many_rows_of_a_large_vocabulary() -> None:
-    row = np.random.default_rng(2).standard_normal(131072).astype(np.float32)
-    rows = np.lib.stride_tricks.as_strided(row, (48, len(row)), (0, 4))
-    found = sampling.candidates(rows, top_k=50)
+@pytest.mark.parametrize("rows", [48, pytest.param(16_448, marks=pytest.mark.large)])
+def test_many_rows_of_a_large_vocabulary(rows: int) -> None:
+    """All of them one row in memory, so that the last is the first."""
+    row = np.random.default_rng(2).standard_normal(131_072).astype(np.float32)
+    logits = np.lib.stride_tricks.as_strided(row, (rows, len(row)), (0, 4))
+    found = sampling.candidates(logits, top_k=50)
+    assert set(found.indices[0].tolist()) == oracle.select(row, 50).kept
     assert (found.indices == found.indices[0]).all()
 
 
+@pytest.mark.large
+def test_more_entries_than_32_bits_count_on_the_cpu() -> None:
+    """8.6 GB, of which only the two rows that are not zero take memory."""
+    logits = np.zeros((32_800, 131_072), np.float16)
+    logits[0] = logits[-1] = np.random.default_rng(4).standard_normal(131_072)
+    found = sampling.candidates(logits, top_k=50)
+    assert list(found.indices[-1]) == list(oracle.select(logits[0], 50).order)
+    assert (found.indices[0] == found.indices[-1]).all()
+    assert (found.indices[1:-1] == np.arange(50)).all()
+
+
+# Rows, and the one at which the last is read and written where 32 bits count bytes, or entries.
 @pytest.mark.hardware
 @pytest.mark.gpu
-def test_more_entries_than_32_bits_count(device: Any) -> None:
-    if device.name == "cpu":
-        pytest.skip("8 GiB")
+@pytest.mark.skipif(not has_gpu(), reason="needs a CUDA device")
+@pytest.mark.parametrize(
+    ("rows", "dtype", "wrapped"),
+    [
+        pytest.param(16_448, np.float32, 63, id="2^31"),
+        pytest.param(32_800, np.float16, 31, id="2^32"),
+    ],
+)
+def test_more_entries_than_31_and_32_bits_count(rows: int, dtype: Any, wrapped: int) -> None:
+    """8.6 GB of logits, and as many of a mask."""
     import cupy
 
-    logits = cupy.random.standard_normal((16448, 131072), dtype=np.float32) * 2
-    logits[-1] = logits[0]
+    last, size = rows - 1, 131_072
+    assert (last * size * np.dtype(dtype).itemsize) % 2**32 == (
+        wrapped * size * np.dtype(dtype).itemsize
+    )
+    logits = cupy.empty((rows, size), dtype)
+    random = cupy.random.RandomState(5)
+    for start in range(0, rows, 4096):
+        noise = random.standard_normal((min(4096, rows - start), size), dtype=np.float32)
+        logits[start : start + 4096] = noise * 2
+    logits[last] = logits[0]
+    at = [0, wrapped, last]
+    few = logits[at]
+    assert bool((few[0] == few[2]).all()) and not bool((few[0] == few[1]).all())
     found = sampling.candidates(logits, top_k=50)
-    assert bool((found.indices[0] == found.indices[-1]).all())
-    assert set(found.indices[-1].get().tolist()) == oracle.select(logits[-1].get(), 50).kept
+    for place in at:
+        expected = oracle.select(logits[place].get(), 50)
+        assert found.indices[place].tolist() == expected.order.tolist()
+    positions = cupy.zeros(rows, np.int64)
+    choices: list[dict[str, Any]] = [{"top_k": 50}, {"top_p": 0.9}]
+    for options in choices:
+        drawn = sampling.sample(logits, 7, positions, **options)
+        of_few = sampling.sample(few, 7, positions[:3], **options)
+        assert drawn.tokens[at].tolist() == of_few.tokens.tolist()
+        assert drawn.logprobs[at].tolist() == of_few.logprobs.tolist()
+    masked = sampling.mask(logits, top_k=50)
+    assert bool((masked[at] == sampling.mask(few, top_k=50)).all())
+    del masked
     sampling.mask(logits, top_p=0.9, out=logits)
-    assert bool((logits[0] == logits[-1]).all())
+    assert bool((logits[at] == sampling.mask(few, top_p=0.9)).all())
+    del logits
     cupy.get_default_memory_pool().free_all_blocks()
 
 

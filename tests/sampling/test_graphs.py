@@ -39,15 +39,45 @@ def test_graph_replay(options: dict[str, Any]) -> None:
         stream.begin_capture()
         drawn = draw()
         graph = stream.end_capture()
-    for turn in range(4):
-        logits[...] = _rows(turn)
-        positions[...] = turn
+    # What changes from turn to turn: nothing, each of the three alone, and all of them.
+    turns = [(0, 0, 0), (0, 0, 0), (0, 1, 0), (0, 1, 5), (2, 1, 5), (3, 2**40, 7)]
+    tokens = []
+    for rows, seed, position in turns:
+        logits[...] = _rows(rows)
+        seeds[...] = cupy.arange(8) + 100 * seed
+        positions[...] = position
         cupy.cuda.Device().synchronize()
         graph.launch(stream)
         stream.synchronize()
-        expected = sampling.sample(_rows(turn), cupy.arange(8), positions, **options)
-        assert list(drawn.tokens.get()) == list(expected.tokens.get())
+        fresh = cupy.arange(8) + 100 * seed
+        expected = sampling.sample(_rows(rows), fresh, cupy.full(8, position), **options)
+        tokens.append(drawn.tokens.get().tolist())
+        assert tokens[-1] == expected.tokens.get().tolist()
         assert list(drawn.logprobs.get()) == list(expected.logprobs.get())
+    assert tokens[0] == tokens[1]
+    assert all(tokens[i] != tokens[i + 1] for i in range(1, len(turns) - 1))
+
+
+@pytest.mark.hardware
+def test_a_graph_writes_into_nothing_but_its_own() -> None:
+    import cupy
+
+    logits, seeds = _rows(0), cupy.arange(8)
+    memory = sampling.workspace()
+    stream = cupy.cuda.Stream(non_blocking=True)
+    cupy.cuda.Device().synchronize()
+    with stream:
+        for captured in (False, True):
+            if captured:
+                stream.begin_capture()
+            drawn = sampling.sample(logits, seeds, top_k=50, check=False, workspace=memory)
+        graph = stream.end_capture()
+        # What the capture gave back to the pool of its stream would be among these.
+        others = [cupy.full(size, 0x5A, np.uint8) for size in (64, 512, 1024, 4096) * 50]
+        graph.launch(stream)
+        stream.synchronize()
+        assert all(bool((other == 0x5A).all()) for other in others)
+    assert int(drawn.tokens.get().min()) >= 0
 
 
 @pytest.mark.hardware
