@@ -11,7 +11,7 @@ STAMP := $(VENV)/installed
 DRIVER := $(shell command -v nvidia-smi || ls -d /proc/driver/nvidia 2>/dev/null)
 EXTRAS := $(if $(DRIVER),[gpu])
 
-.PHONY: dev lint types kernels test emulate test-gpu fuzz bench demo clean
+.PHONY: dev lint types kernels test emulate test-gpu test-large fuzz bench demo clean
 
 dev: $(STAMP)
 
@@ -46,6 +46,10 @@ emulate: $(STAMP)
 
 test-gpu: $(STAMP)
 	$(BIN)/pytest -m gpu
+
+# What `make test` leaves out for its size: some minutes, and gigabytes of memory and of disk.
+test-large: $(STAMP)
+	FLASHTRIE_LARGE=1 $(BIN)/pytest -m large
 
 # Guided by coverage, without end but for the seconds; what is found new stays in .fuzz.
 FUZZ_SECONDS := 60

@@ -1,4 +1,4 @@
-"""What tests share: hypothesis profiles, and key sets written to Parquet and built."""
+"""What tests share: profiles, a mark, and key sets written to Parquet and built."""
 
 from __future__ import annotations
 
@@ -28,6 +28,18 @@ settings.register_profile("thorough", max_examples=1000, **_BUILDING)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
 
 BuildTrie = Callable[..., "AbstractContextManager[flashtrie.Trie]"]
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "large: minutes, and some a GiB of memory; make test-large")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What is large is skipped, but with FLASHTRIE_LARGE=1."""
+    if not os.environ.get("FLASHTRIE_LARGE"):
+        for item in items:
+            if item.get_closest_marker("large"):
+                item.add_marker(pytest.mark.skip(reason="large: make test-large runs it"))
 
 
 def write_parquet(

@@ -1,4 +1,4 @@
-"""Hypothesis strategies: key sets that share in every way, and queries made against them."""
+"""Key sets that share in every way and queries against them, by Hypothesis or from a seed."""
 
 from __future__ import annotations
 
@@ -191,3 +191,44 @@ def walk_query(oracle: Oracle, rng: np.random.Generator, steps: int, width: int)
     # About neutral to length, as else the best results are all short and beams do not matter.
     end = (0.25 * rng.integers(-8, 8, (1, steps + 1)) + 3 * np.arange(steps + 1)).astype(np.float32)
     return Query(tokens, logprobs, end)
+
+
+def key_set(kind: str, rows: int, seed: int = 0) -> list[Keyword]:
+    """Keywords with few (narrow) or many (wide) successors of a token, lengths 1 to 8."""
+    rng = np.random.default_rng(seed)
+    fan_out = {"wide": 3000, "narrow": 20}[kind]
+    tokens = np.zeros((rows, 8), np.int64)
+    tokens[:, 0] = rng.zipf(1.3, rows) % 5000
+    for j in range(1, 8):
+        step = (rng.random(rows) ** 3 * fan_out).astype(np.int64)
+        tokens[:, j] = (tokens[:, j - 1] * 31 + step * 7) % 20_011
+    lengths = rng.integers(1, 9, rows)
+    return [tuple(row[:n]) for row, n in zip(tokens.tolist(), lengths, strict=True)]
+
+
+def proposals(
+    rows: Sequence[Keyword], count: int, width: int, *, tied: bool, seed: int = 0
+) -> dict[str, npt.NDArray[Any]]:
+    """A batch near the keywords of a `key_set`, as `Trie.search` takes it by name; six steps.
+
+    Proposals are in falling order for the first half; there are few scores where `tied`.
+    """
+    rng = np.random.default_rng(seed)
+    steps = 6
+    tokens = np.zeros((count, steps, width), np.int64)
+    for q in range(count):
+        near = [rows[i] for i in rng.integers(0, len(rows), 4 * width)]
+        for step in range(steps):
+            here = [keyword[step] for keyword in near if len(keyword) > step] or [0]
+            likely = rng.choice(here, width)
+            noise = rng.integers(-2, 20_020, width)
+            tokens[q, step] = np.where(rng.random(width) < 0.8, likely, noise)
+    logprobs = -rng.gamma(2.0, 2.0, tokens.shape)
+    if tied:
+        logprobs = np.round(logprobs)
+    half = count - count // 2
+    logprobs[:half] = -np.sort(-logprobs[:half], axis=2)
+    end = -rng.random((count, steps + 1)) * 4
+    end = np.round(end) if tied else end
+    arrays = {"tokens": tokens, "logprobs": logprobs, "end_logprobs": end}
+    return {name: a.astype(np.float32) if name != "tokens" else a for name, a in arrays.items()}

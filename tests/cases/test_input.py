@@ -1,4 +1,4 @@
-"""Cases 4, 10, 11, 13 and 14: rows that are refused, shards that change, keywords of no token."""
+"""Cases 4, 8, 10, 11, 13, 14: rows and shards that are refused or change, keywords of no token."""
 
 from __future__ import annotations
 
@@ -33,6 +33,48 @@ def test_4_ids_that_are_none(tmp_path, token):
         f"error: {bad}, row group 2, row 7: token id {token} is outside 0..{2**32 - 2}\n"
     )
     assert sorted(path.name for path in tmp_path.iterdir()) == ["part-1.parquet", "part-2.parquet"]
+
+
+def everything(folder: Path) -> dict[str, bytes]:
+    """What lies below a folder."""
+    return {
+        str(path.relative_to(folder)): path.read_bytes() if path.is_file() else b""
+        for path in folder.rglob("*")
+    }
+
+
+@pytest.mark.parametrize("wrong", [["cut"], ["empty"], ["text"], ["cut", "empty", "text"]])
+def test_8_damaged_shards_are_listed_and_nothing_is_written(tmp_path, monkeypatch, wrong):
+    """Neither output nor scratch nor a lock, beside a right shard; and the old file stays."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "in").mkdir()
+    (tmp_path / "scratch").mkdir()
+    shard = write_parquet(tmp_path / "in" / "part-0.parquet", [[1, 2], [3]])
+    contents = {
+        "cut": shard.read_bytes()[:-3],
+        "empty": b"",
+        "text": b"no keywords, but words",
+    }
+    for name in wrong:
+        (tmp_path / "in" / f"{name}.parquet").write_bytes(contents[name])
+    (tmp_path / "in" / "_SUCCESS").touch()
+    (tmp_path / "old.trie").write_bytes(b"last night's")
+    before = everything(tmp_path)
+    reasons = {
+        "cut": "the file was cut: its end, with the footer, is missing",
+        "empty": "the file is empty",
+        "text": "not a Parquet file",
+    }
+    for output in ([], ["-o", "new.trie"], ["-o", "old.trie", "--force"]):
+        found = trie("build", "in", *output, "--tmp-dir", "scratch", "--quiet")
+        assert found.code == 2
+        assert everything(tmp_path) == before
+        lines = [f"{Path('in') / name}.parquet: {reasons[name]}" for name in wrong]
+        if len(wrong) == 1:
+            assert found.stderr == f"error: {lines[0]}\n"
+        else:
+            assert found.stderr.startswith(f"error: {len(wrong)} faults in the input")
+            assert [line.strip() for line in found.stderr.splitlines()[1:]] == lines
 
 
 # Case 10. What happens to the second of two shards behind the counting pass.

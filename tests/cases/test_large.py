@@ -1,11 +1,10 @@
 """Cases 7 and 31: more than 2^31 tokens in one row group, 10^7 children of one node.
 
-What takes longer than some seconds runs only with FLASHTRIE_LARGE=1.
+What takes longer than some seconds is marked large: `make test-large`.
 """
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 import numpy as np
@@ -19,10 +18,8 @@ from tests.cases.conftest import run, write_matrix
 ROWS, LENGTH = 1 << 16, 64
 WIDTH = 1 << 16
 
-large = pytest.mark.skipif(not os.environ.get("FLASHTRIE_LARGE"), reason="takes up to two minutes")
 
-
-@pytest.mark.parametrize("children", [500_000, pytest.param(10_000_000, marks=large)])
+@pytest.mark.parametrize("children", [500_000, pytest.param(10_000_000, marks=pytest.mark.large)])
 def test_31_a_wide_node_and_the_widest_search(tmp_path, children):
     """One node has all the children, the beam and the proposals are as wide as they can be."""
     tokens = np.zeros((children, 2), np.uint32)
@@ -49,7 +46,7 @@ def test_31_a_wide_node_and_the_widest_search(tmp_path, children):
         assert ids.tolist() == list(range(children - 1000, children))
 
 
-@large
+@pytest.mark.large
 def test_7_more_than_2_31_tokens_in_a_row_group(tmp_path):
     def part(first: int) -> pa.Array[Any]:
         tokens = np.full((ROWS, LENGTH), 7, np.uint32)

@@ -106,9 +106,12 @@ def test_24_a_package_and_a_home_that_are_read_only(source, tmp_path, as_user):
         assert [path.name for path in temporary.iterdir()] == [f"flashtrie-{os.getuid()}"]
         (folder,) = temporary.glob("flashtrie-*/*")
         assert list(folder.glob("*/*.nbi"))
-        found = run("lookup", tmp_path / "out.trie", "--tokens", "0", "--json", **settings)
-        assert found.code in (0, 1)
-        assert found.json["found"] in (0, 1)
+        there = ",".join(map(str, power_law(1000, 3)[-1]))
+        absent = f"{there},{there}"  # longer than any
+        for tokens, code in ((there, 0), (absent, 1)):
+            found = run("lookup", tmp_path / "out.trie", "--tokens", tokens, "--json", **settings)
+            assert (found.code, found.json["found"]) == (code, 1 - code), tokens
+            assert (found.json["results"][0]["key_id"] is None) == (code == 1)
     finally:
         for path in (site, *site.rglob("*"), home):
             path.chmod(0o755)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -195,6 +196,18 @@ def test_lookup_of_a_column(built, folder):
     assert trie(*words, "-o", "out.parquet", "--force").code == 0
 
 
+@pytest.mark.parametrize("column", ["nothing", "text", "value"])
+def test_lookup_reads_no_values(built, folder, column):
+    """The options for them are those of build and verify: neither column nor conflict matters."""
+    table = {"tokens": [[1, 2], [7], [1, 2]], "text": ["a", "b", "c"], "value": [1, None, 2]}
+    pq.write_table(pa.table(table), "q.parquet")
+    words = ["lookup", built / "keywords.trie", "--input", "q.parquet", "--json", "--quiet"]
+    found = trie(*words, "--values", column, "--on-conflict", "error")
+    assert (found.code, found.stderr) == (0, "")
+    assert [row["value"] for row in found.json["results"]] == [20, -40, 20]
+    assert found.json == trie(*words).json
+
+
 def test_lookup_writes_null_for_what_is_absent(built, folder):
     write_parquet(folder / "q.parquet", [[1, 2], [4, 4]])
     found = trie("lookup", built / "keywords.trie", "--input", "q.parquet", "-o", "out.parquet")
@@ -235,7 +248,9 @@ def test_what_was_dumped_builds_the_same_artifact(built, folder):
     options = ["--column", "tokens", "--values", "value", "--tag", "kind=test"]
     assert trie("build", "out.parquet", *options).code == 0
     # The alphabet is ordered by the frequency of tokens in all rows, and a duplicate is gone.
-    assert trie("diff", built / "keywords.trie", "out.trie", "--json").json["added"] == 0
+    report = trie("diff", built / "keywords.trie", "out.trie", "--json").json
+    assert (report["old_keywords"], report["new_keywords"]) == (len(KEYS), len(KEYS))
+    assert (report["added"], report["removed"], report["changed"]) == (0, 0, 0)
 
 
 def test_diff(built, folder):

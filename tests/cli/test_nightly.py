@@ -125,6 +125,19 @@ def test_a_file_that_verify_refuses_is_not_put_in_place(place):
     assert not json.loads(logs(place)[-1].joinpath("verify.json").read_text())["ok"]
 
 
+def test_values_are_kept(place):
+    """By the variables that the page names, which verify needs too, to compare them."""
+    named = re.findall(r"`(TRIE_\w+_VALUES)`", PAGE)
+    write_parquet(place / "export" / "part-00000.parquet", ROWS, list(range(100, 140)))
+    done = job(place, **dict.fromkeys(named, "value"))
+    assert done.returncode == 0, done.stderr
+    with flashtrie.open(place / "serve" / "keywords.trie") as trie:
+        assert [trie.value(key_id) for key_id in trie.lookup(ROWS)] == list(range(100, 140))
+    checks = json.loads(logs(place)[-1].joinpath("verify.json").read_text())["checks"]
+    (said,) = (check["detail"] for check in checks[-3:] if check["name"] == "values")
+    assert said != "there are none" and len(named) == 2
+
+
 def test_a_folder_that_is_not_there(place):
     done = shell(f"{DOCS / 'nightly.sh'} export nowhere", place)
     assert done.returncode == 2

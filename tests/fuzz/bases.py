@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import pytest
 
 import flashtrie
 from tests.conftest import write_parquet
@@ -106,3 +107,11 @@ def write(folder: Path) -> dict[str, Path]:
         paths[name] = folder / f"{name}.trie"
         flashtrie.build([source], paths[name], **options)
     return paths
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with all bases. A test module takes it as `folder = bases.folder`."""
+    place = tmp_path_factory.mktemp("bases")
+    write(place)
+    return place

@@ -21,12 +21,7 @@ from tests.fuzz.runner import run
 MUTANTS = int(os.environ.get("FLASHTRIE_FUZZ_MUTANTS", "2000"))
 PARTS = 4
 
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("bases")
-    bases.write(folder)
-    return folder
+folder = bases.folder
 
 
 def test_a_mutant_is_a_function_of_base_and_seed(folder):
