@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from full_scale_figures import full_scale
-from search_figures import gpu_search, table
+from search_figures import gpu_search, sanitizers, table
 
 PAGE = Path(__file__).with_name("benchmarks.md")
 RESULTS = PAGE.parents[1] / "benchmarks" / "results"
@@ -83,22 +83,21 @@ def _sampling(result: dict[str, Any]) -> str:
         f"## Top-k and top-p\n\n{_note(result)}{result['chip']}, driver {result['driver']}, seed "
         f"{result['seed']}, commit `{result['commit']}`. Microseconds of a call within a captured "
         "graph, inputs in rotation; `sort` and `topk` are PyTorch's, `must` is the target. k is "
-        "50, or 1,000 where that is said, and p is 0.9. TB/s are bytes read and, for the mask, "
-        f"written, against {result['copy_terabytes_per_second']:.2f} of a copy in the same run; MB "
-        "are what is taken beyond input and output.\n\n"
+        "50, or 1,000 where that is said, and p is 0.9. TB/s counts the bytes of the logits, and "
+        f"for the mask those written; a copy in the same run reached "
+        f"{result['copy_terabytes_per_second']:.2f}. MB is memory beyond input and output.\n\n"
         f"{table(head, rows)}\n{_sanitized(result)}"
     )
 
 
 def _sanitized(result: dict[str, Any]) -> str:
     """What compute-sanitizer says of every kernel of sampling."""
-    said = [
-        f"{tool}: {found['says'][-1].strip('= ')}"
-        for tool, found in result.get("sanitize", {}).items()
-    ]
-    if not said:
+    if "sanitize" not in result:
         return ""
-    return f"compute-sanitizer with `python -m benchmarks.sampling.small`: {'; '.join(said)}.\n"
+    return (
+        "compute-sanitizer with `python -m benchmarks.sampling.small`: "
+        f"{sanitizers(result['sanitize'])}.\n"
+    )
 
 
 def _ablation(result: dict[str, Any]) -> str:

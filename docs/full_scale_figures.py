@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from search_figures import precision, table, widths
+from search_figures import EQUAL, precision, table, widths
 
 Result = dict[str, Any]
 
@@ -43,9 +43,8 @@ def full_scale(result: Result) -> str:
     if "search" in done and done["search"]["device"] == "cuda":
         one = done["search"]["rows"][0]
         parts.append(
-            f"Searches have {one['top_k']:,} proposals, {one['steps']} steps and full beams, each "
-            "query another one, and their results are the CPU engine's bit for bit, or it says "
-            f"so:\n\n{widths(done['search'])}"
+            f"Searches have {one['top_k']:,} proposals a step, {one['steps']} steps and full "
+            f"beams; no query is timed twice. {EQUAL}\n\n{widths(done['search'])}"
         )
     if made := (result.get("precision") or {}).get("precision"):
         parts.append(precision(made))

@@ -8,7 +8,7 @@
 # JSON object each. Options of the commands are in the environment, as in TRIE_BUILD_MEMORY=13GiB.
 #
 # Exit codes are those of trie: 0 done; 1 a check said no; 2 bad input, or a fault of the machine;
-# 130, 143 a signal. But for 0, FOLDER/keywords.trie is the one that it was.
+# 130, 143 a signal. After any other code than 0, FOLDER/keywords.trie is unchanged.
 set -eu
 
 keywords=$1

@@ -1,14 +1,21 @@
-"""Put the counts of benchmarks/results into docs/reliability.md: python docs/reliability.py."""
+"""Put the counts of benchmarks/results into docs/reliability.md: python docs/reliability.py.
+
+And the number of key sets that mutants are made of, from tests/fuzz/bases.py.
+"""
 
 from __future__ import annotations
 
+import ast
 import json
 import re
 from pathlib import Path
 from typing import Any
 
+from search_figures import counted
+
 PAGE = Path(__file__).with_name("reliability.md")
 RESULTS = PAGE.parents[1] / "benchmarks" / "results"
+BASES = PAGE.parents[1] / "tests" / "fuzz" / "bases.py"
 BEGIN, END = "## Counts\n", "## What was found by it\n"
 
 
@@ -25,7 +32,17 @@ def page() -> str:
         )
         if (RESULTS / name).exists()
     ]
+    before = re.sub(r"of \d+ small key sets", f"of {_bases()} small key sets", before)
     return re.sub(r"\n{3,}", "\n\n", "\n".join([before, BEGIN, *parts, END])[:-1] + "\n" + behind)
+
+
+def _bases() -> int:
+    """len(BASES), read from the source: this needs no package."""
+    for node in ast.parse(BASES.read_text()).body:
+        names = [target.id for target in getattr(node, "targets", []) if hasattr(target, "id")]
+        if names == ["BASES"] and isinstance(node, ast.Assign) and isinstance(node.value, ast.Dict):
+            return len(node.value.keys)
+    raise AssertionError(f"{BASES} has no BASES")
 
 
 def _mutants(found: dict[str, Any]) -> str:
@@ -49,7 +66,7 @@ def _mutants_on_gpu(found: dict[str, Any]) -> str:
     checked = found["memcheck"]
     return (
         f"On an {found['chip']} `{found['test']}` passed with {found['mutants']} mutants, and with "
-        f"{checked['mutants']} under compute-sanitizer: {checked['says'].lower()}. "
+        f"{checked['mutants']} under compute-sanitizer (memcheck: {counted(checked['says'])}). "
         "`results/fuzz-h200.json`.\n"
     )
 
@@ -68,8 +85,11 @@ def _signals(found: dict[str, Any]) -> str:
         tables += [f"| {head} | {' | '.join(titles)} |", "|---|---|---|", *rows, ""]
     return "\n".join(
         [
-            f"{found['rounds']} builds for each signal: what was at the output, of those that got "
-            "it once they had begun, and what ended the others, which got it as Python started.\n",
+            f"Each signal was sent to {found['rounds']} builds at a random moment after they had "
+            "begun. The first table counts what was at the output afterwards: the old artifact or "
+            f"the new one, always whole. Each signal was also sent to {found['rounds']} builds "
+            "while Python was still starting. The second table counts what ended those: the "
+            "signal by default, or the handler that FlashTrie installs.\n",
             *tables,
         ]
     )
