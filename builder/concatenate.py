@@ -2,7 +2,7 @@
 
 Sections are written level by level: integers stream through the coder in chunks, bits are
 appended with a shift, and directories are built once over the joined bits. What is held is the
-bits of one level, the flags and high parts of one array, and for indexed tails the long tails.
+bits of one level, and for indexed tails the long tails.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 What belongs to a tail is known where its group is, range by range, and is wanted elsewhere: its
 suffix index by its number, its tokens by their place in the store. Where all fit the memory they
 are put there directly. Else they go through files, each for a piece of the tails or of the store,
-so that each range and each tail is read once whatever the number of pieces.
+so that how often ranges and tails are read does not depend on the number of pieces.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ Bool = npt.NDArray[np.bool_]
 Array = npt.NDArray[Any]
 
 _LEAST_BITS, _MOST_BITS = 19, 31  # of a number within a piece
-# What an element may take while it is put into place: a mark twice 8 bytes and 4 for the place, a
-# token 4 bytes and 5 for its code.
+# About what an element takes while it is put into place: a mark twice 4 bytes, or 8, and 4 for the
+# place; a token 4 bytes and up to 5 for its code.
 _PIECE_BYTES = 16
 
 

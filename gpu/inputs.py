@@ -189,8 +189,7 @@ def check_input(
     tokens, logprobs = on_device(tokens), on_device(logprobs)
     queries, steps, _ = check_shapes(tokens, logprobs)
     end = check_ends(end_logprobs, queries, steps)
-    if end is None:
-        end = cupy.zeros((1, steps + 1), np.float32)
+    end = cupy.zeros((1, steps + 1), np.float32) if end is None else on_device(end)
     return Given(
         cupy.ascontiguousarray(tokens),
         cupy.ascontiguousarray(logprobs, np.float32),

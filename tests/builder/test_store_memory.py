@@ -8,7 +8,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 
+from flashtrie.builder.plan import plan_build
+from flashtrie.formats.errors import UsageError
 from tests.cases.conftest import least_memory, run
 
 ROWS, BATCH = 3_000_000, 100_000
@@ -38,3 +41,15 @@ def test_a_large_store_in_the_least_memory(tmp_path):
     assert found.json["keywords"] == ROWS
     assert output.stat().st_size > 80 * MIB  # a byte and more a token
     assert found.json["peak_rss_bytes"] <= 1.15 * least * MIB
+
+
+def test_bitmaps_are_planned_for_by_the_token():
+    """A hundred million keywords of 20 tokens: 0.3 bytes a token are held to write them."""
+    rows, tokens, process = 10**8, 2 * 10**9, 240 * MIB
+    with pytest.raises(UsageError) as caught:
+        plan_build(rows, tokens, False, 1, 600 * MIB, process)
+    least = int(caught.value.hint.split()[3].replace(",", "")) * MIB
+    assert least > process + 0.3 * tokens
+    plan = plan_build(rows, tokens, False, 1, least, process)
+    assert plan.spill
+    assert process + 0.3 * tokens < plan.peak_memory <= least

@@ -119,7 +119,19 @@ def _device(value: Any) -> Any:
 
 def _function(name: str) -> Any:
     function = getattr(np, name)
-    return lambda *given, **options: _device(function(*map(_host, given), **options))
+
+    def call(*given: Any, **options: Any) -> Any:
+        for value in given:
+            _refuse_numpy(value)
+        return _device(function(*map(_host, given), **options))
+
+    return call
+
+
+def _refuse_numpy(value: Any) -> None:
+    """CuPy takes an array of NumPy where it makes one of its own, and nowhere else."""
+    if isinstance(value, np.ndarray):
+        raise TypeError("Unsupported type numpy.ndarray")
 
 
 def empty(shape: Any, dtype: Any = np.float64) -> ndarray:
@@ -140,6 +152,7 @@ def asarray(array: Any, dtype: Any = None) -> ndarray:
 
 
 def ascontiguousarray(array: Any, dtype: Any = None) -> ndarray:
+    _refuse_numpy(array)
     there = asarray(array, dtype)
     if there._host.flags.c_contiguous:
         return there
