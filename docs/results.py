@@ -41,7 +41,7 @@ def page() -> str:
         "give: figures compare in size, not in their last digits.\n",
     ]
     for title, makers in (
-        ("FlashTrie", (_full_scale, _search, _build, _marisa)),
+        ("FlashTrie", (_full_scale, _search, _build, _marisa, _prefix)),
         ("Qrita (arXiv 2602.01518)", (_sampling,)),
     ):
         made = [(file, make) for make in makers for file in _files(make)]
@@ -65,6 +65,7 @@ def _files(make: Any) -> list[str]:
         _search: "search-*.json",
         _build: "build.json",
         _marisa: "marisa.json",
+        _prefix: "marisa_prefix.json",
         _sampling: "sampling-*.json",
     }
     return sorted(path.name for path in RESULTS.glob(names[make]))
@@ -227,6 +228,22 @@ def _marisa(result: Result, file: str) -> list[Row]:
         smallest = f"{where}; the smallest of marisa-trie's"
         rows.append(_smaller(of["bits_per_keyword"], best, smallest, file))
     return rows
+
+
+def _prefix(result: Result, file: str) -> list[Row]:
+    """Size on the largest prefix of the full set that marisa-trie could hold."""
+    peer = result["marisa"]
+    room = f"{peer['memory_limit_bytes'] / 2**30:.0f} GiB"
+    failed = ", ".join(f"{of['keywords']:,}" for of in result["failed"])
+    where = _where(
+        result,
+        f"the first {result['keywords']:,} of {result['set_keywords']:,} keywords of kind "
+        f"{result['kind']}, which marisa-trie builds in {room} of memory"
+        + (f" (not {failed})" if failed else ""),
+    )
+    peers = f"{where}; marisa-trie of {peer['tries']} tries on frequency codes"
+    bits = result["ours"]["bits_per_keyword"], peer["bits_per_keyword"]
+    return [_smaller(*bits, peers, file)]
 
 
 def _faster(speed: float, took: str, where: str, file: str) -> Row:

@@ -36,7 +36,7 @@ VARIANTS = (
         {"WAVE_UNITS": _OFF},
     ),
     Variant("04-waves", "each beam's best proposals first, then what their bounds let pass", {}),
-    Variant("05-waves-of-8", "8 proposals in the first wave, not 4", {"FIRST_PROPOSALS": 8}),
+    Variant("05-waves-of-4", "4 proposals in the first wave, not 8", {"FIRST_PROPOSALS": 4}),
     Variant("06-waves-of-32", "32 proposals in the first wave", {"FIRST_PROPOSALS": 32}),
     Variant("07-waves-sooner", "two waves from 1 unit a warp on, not 4", {"WAVE_UNITS": 1}),
     Variant("08-rows-of-8", "256 children a unit, not 128", {"ROWS": 8}),

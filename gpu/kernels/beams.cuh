@@ -10,7 +10,7 @@
 #include "proposals.cuh"
 
 #ifndef FIRST_PROPOSALS
-#define FIRST_PROPOSALS 4  // of each beam in the first of two waves
+#define FIRST_PROPOSALS 8  // of each beam in the first of two waves
 #endif
 #ifndef WAVE_UNITS
 #define WAVE_UNITS 4  // a warp, from which on there are two waves
